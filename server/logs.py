@@ -27,6 +27,8 @@ from typing import Final
 
 import trio
 
+from dataspace.foreign import tame
+
 LOGGER: Final = "dataspace"
 AUDIT: Final = "dataspace.audit"
 """The logger of refused logins, refused rights and administrative acts."""
@@ -82,6 +84,14 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class TextLines(logging.Formatter):
+    """Writes each record as one line; the lines of a traceback follow."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # its name in logging
+        """Returns the line without a traceback; control characters and line ends in it are escaped."""
+        return tame(super().formatMessage(record))
+
+
 def event_of(record: logging.LogRecord) -> str:
     """Returns the name of what a line is about: the one given with ``extra={"event": …}``, else the words of
     the message without what is filled in."""
@@ -96,7 +106,7 @@ def formatter(form: str) -> logging.Formatter:
     """Returns what writes lines in one of ``FORMS``."""
     if form == "json":
         return JsonLines()
-    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    text = TextLines("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
     text.converter = time.gmtime
     return text
 

@@ -6,7 +6,6 @@ They need no daemon, change nothing in its directory, and may run beside it.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -32,7 +31,7 @@ from relay.objects.opening import open_objects
 from server.archiving.child import keep_archiving
 from server.archiving.logs import read_logs, read_topics
 from server.archiving.topics import TopicsArchiver
-from server.cli.output import json_line, size_text
+from server.cli.output import json_line, say, size_text, write
 from server.config.model import default_data
 from server.config.settings import clusters
 
@@ -53,7 +52,7 @@ def archive(args: argparse.Namespace) -> int:
                     rules = MergeRules(clusters=clusters(args.cluster or ()))
                     Merger(archiver.archive, term=log.term, rules=rules).merge_all(reporter.report)
             except KeyboardInterrupt:
-                print("dataspace: interrupted; the same command continues", file=sys.stderr)
+                say("dataspace: interrupted; the same command continues")
                 return 1
             _print_archive(archiver.archive, as_json=args.json)
         if MAIN in logs:
@@ -73,7 +72,7 @@ def _archive_topics(args: argparse.Namespace, log: LogReader, objects: Objects) 
                         Merger(archive, term=log.term).merge_all(reporter.report)
                     _print_archive(archive, as_json=args.json)
             except KeyboardInterrupt:
-                print("dataspace: interrupted; the same command continues", file=sys.stderr)
+                say("dataspace: interrupted; the same command continues")
                 return 1
     return 0
 
@@ -92,7 +91,7 @@ class _Reporter:
             done = "changes" if self._what == "epochs" else "completed epochs"
             first = max(added.first, 1)
             text = f"{self._what} {first} to {added.last}: {added.changes} {done} in {size}"
-            print(text, file=sys.stderr)
+            say(text)
 
 
 def _print_archive(archive: Archive, *, as_json: bool) -> None:
@@ -100,17 +99,17 @@ def _print_archive(archive: Archive, *, as_json: bool) -> None:
     if as_json:
         names = ("space", "identity", "version", "first", "upto", "missing")
         said = {"archive": archive.shown} | {name: getattr(manifest, name) for name in names}
-        print(json_line(said | _numbers(archive)))
+        write(json_line(said | _numbers(archive)))
         return
     if archive.place.topic:
         name = archive.place.topic if topic is None else unparse(topic.name)
         held = f"epochs {topic.oldest} to {manifest.until}" if topic else "no epoch yet"
-        print(f"topic {name}: {held}, version {manifest.version} of {archive.shown}")
+        write(f"topic {name}: {held}, version {manifest.version} of {archive.shown}")
         return
     held = f"epochs {manifest.first} to {manifest.upto}" if manifest.version else "no epoch yet"
-    print(f"space {manifest.space}: {held}, version {manifest.version} of {archive.shown}")
+    write(f"space {manifest.space}: {held}, version {manifest.version} of {archive.shown}")
     for first, last in manifest.missing:
-        print(f"epochs {first} to {last} are missing: the log let them go before they were archived")
+        write(f"epochs {first} to {last} are missing: the log let them go before they were archived")
 
 
 def _numbers(archive: Archive) -> dict[str, object]:
@@ -142,29 +141,29 @@ def _verify(archive: Archive, *, deep: bool, as_json: bool) -> bool:
     found = (verify_topic if archive.place.topic else verify_archive)(archive, deep=deep)
     if as_json:
         said = {name: getattr(found, name) for name in ArchiveVerdict.__slots__}
-        print(json_line(said | _numbers(archive)))
+        write(json_line(said | _numbers(archive)))
         return not found.damages and not found.waiting
     topic = archive.manifest.topic
     if archive.place.topic:
         name = archive.place.topic if topic is None else unparse(topic.name)
-        print(f"topic {name}: completed epochs {topic.oldest if topic else 1} to {archive.manifest.until}")
+        write(f"topic {name}: completed epochs {topic.oldest if topic else 1} to {archive.manifest.until}")
     what = "steps" if archive.place.topic else "epochs"
     done = "completed epochs" if archive.place.topic else "changes"
-    print(
+    write(
         f"{what} {found.first} to {found.upto}: {found.changes} {done} in {found.ranges} ranges,"
         f" {size_text(found.bytes)}, version {found.version}"
     )
     for first, last in found.missing:
-        print(f"{what} {first} to {last} are missing: they were let go before they were archived")
+        write(f"{what} {first} to {last} are missing: they were let go before they were archived")
     for damage in found.damages:
-        print(f"DAMAGED: {damage}")
+        write(f"DAMAGED: {damage}")
     if found.waiting:
-        print(
+        write(
             f"AN ERASURE WAITS: {found.waiting} with erased values are still to be deleted; the process that "
             "archives does this, or the same `dataspace log erase` again"
         )
     if not found.damages:
-        print("every manifest and every object is what was written")
+        write("every manifest and every object is what was written")
     return not found.damages and not found.waiting
 
 
@@ -212,14 +211,14 @@ def files(args: argparse.Namespace) -> int:
     pattern = None if args.pattern is None else parse_pattern(args.pattern)
     found = list(_listed(archive, pattern, args.as_of))
     if not found:
-        print("dataspace: no file of this version may have facts of the pattern", file=sys.stderr)
+        say("dataspace: no file of this version may have facts of the pattern")
     for (first, last), file in found:
         address = objects.address(archive.name(file.path))
         if args.json:
             said = {"file": address, "first": first, "last": last}
-            print(json_line(said | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
+            write(json_line(said | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
         else:
-            print(address)
+            write(address)
     return 0
 
 
@@ -241,8 +240,8 @@ def delta(args: argparse.Namespace) -> int:
     tables = DeltaTables(only_archive(open_objects(args.prefix), args.space or "main", args.identity or ""))
     pattern = None if args.pattern is None else parse_pattern(args.pattern)
     for each in tables.keep(pattern):
-        print(json_line(asdict(each)) if args.json else each.address)
+        write(json_line(asdict(each)) if args.json else each.address)
     for label in tables.left_out(pattern):
         text = f"label {label!r} has no table: its folder has a percent sign, which readers of Delta refuse"
-        print(f"dataspace: {text}", file=sys.stderr)
+        say(f"dataspace: {text}")
     return 0

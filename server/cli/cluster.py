@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dataspace.errors import UsageError
 from relay.store.address import StoreAddress
-from server.cli.output import json_line, time_text
+from server.cli.output import json_line, time_text, write
 from server.config.units import duration
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def cluster_status(args: argparse.Namespace) -> int:
 
     members, spaces, durability = seen(_address(args))
     if args.json:
-        print(
+        write(
             json_line(
                 {
                     "members": [each._asdict() for each in members if each.left > 0],
@@ -37,16 +37,16 @@ def cluster_status(args: argparse.Namespace) -> int:
         for member in living:
             settings = f", settings {member.settings[:8]} differ" if differ else ""
             left = f"{member.left:.1f} s{settings}"
-            print(f"daemon {member.name}  {member.url}  version {member.version}, lease {left}")
+            write(f"daemon {member.name}  {member.url}  version {member.version}, lease {left}")
         for each in spaces:
             if each.left > 0:
                 since = time_text(datetime.fromtimestamp(each.since, UTC))
-                print(
+                write(
                     f"space {each.space}  led by {each.leader} since {since}, term {each.term}{_after(each)}"
                 )
             else:
-                print(f"space {each.space}  no leader since term {each.term}")
-        print(f"durability: {durability.words}")
+                write(f"space {each.space}  no leader since term {each.term}")
+        write(f"durability: {durability.words}")
     return 0 if all(each.left > 0 for each in spaces) else 1
 
 
@@ -60,7 +60,7 @@ def cluster_move(args: argparse.Namespace) -> int:
     from server.cluster.reading import move  # as above
 
     found = move(_address(args), args.space, args.daemon, patience=duration(args.within))
-    print(f"space {found.space}  led by {found.leader} at {found.url}, term {found.term}")
+    write(f"space {found.space}  led by {found.leader} at {found.url}, term {found.term}")
     return 0
 
 

@@ -25,7 +25,7 @@ from relay.log.compaction import Compacted, compact, trim
 from relay.log.log import Log
 from relay.log.reader import LogReader, Verdict, verdict
 from relay.store.address import StoreAddress
-from server.cli.output import json_line, size_text
+from server.cli.output import json_line, say, size_text, write
 from server.config.model import default_data
 from server.config.units import retention_of
 from server.daemon.lock import locked, unfollowed
@@ -47,7 +47,7 @@ def verify_log(args: argparse.Namespace) -> int:
         report = {"identity": found.identity, **asdict(found.statistics), "damages": damages}
         if topics is not None:
             report["topics"] = {"topics": topics.topics, "steps": topics.steps, "epochs": topics.epochs}
-        print(json_line(report))
+        write(json_line(report))
     else:
         _print_verdict(found, topics, damages)
     return 1 if damages else 0
@@ -55,19 +55,19 @@ def verify_log(args: argparse.Namespace) -> int:
 
 def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequence[str]) -> None:
     held = found.statistics
-    print(
+    write(
         f"epochs {held.oldest} to {held.last}: {held.changes} changes in {held.segments} segments,"
         f" {size_text(held.bytes)}, state at epoch {held.snapshot_epoch}"
     )
     if topics is not None and topics.topics:
-        print(
+        write(
             f"durable topics: {topics.topics} with {topics.epochs} completed epochs in {topics.steps} steps,"
             f" {size_text(topics.bytes)}"
         )
     for damage in damages:
-        print(f"DAMAGED: {damage}")
+        write(f"DAMAGED: {damage}")
     if not damages:
-        print("every checksum holds, and nothing that was acknowledged is missing")
+        write("every checksum holds, and nothing that was acknowledged is missing")
 
 
 def compact_log(args: argparse.Namespace) -> int:
@@ -85,12 +85,12 @@ def compact_log(args: argparse.Namespace) -> int:
         done, topics = compact(directory), compact_topics(directory)
     _print_compacted(done)
     if topics is not None and topics[0] != topics[1]:
-        print(f"durable topics in {size_text(topics[0])} are now in {size_text(topics[1])}")
+        write(f"durable topics in {size_text(topics[0])} are now in {size_text(topics[1])}")
     return 0
 
 
 def _print_compacted(done: Compacted) -> None:
-    print(
+    write(
         f"{done.segments_before} segments in {size_text(done.bytes_before)}"
         f" are now {done.segments} in {size_text(done.bytes)}"
     )
@@ -108,7 +108,7 @@ def export_log(args: argparse.Namespace) -> int:
             until=args.until,
             state=args.state,
         )
-    print(f"exported {count} changes", file=sys.stderr)
+    say(f"exported {count} changes")
     return 0
 
 

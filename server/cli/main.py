@@ -70,17 +70,19 @@ def _run_long(function: Callable[[argparse.Namespace], Any], args: argparse.Name
 
 def _explain(error: BaseException) -> int:
     """Prints the error, and returns the exit code."""
+    from server.cli.output import say  # what a command needs is loaded where it is used
+
     if isinstance(error, KeyboardInterrupt):
         return 0
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, OSError) and error.filename is not None:  # a path that was given; others are defects
-        print(f"dataspace: {error.filename}: {error.strerror}", file=sys.stderr)
+        say(f"dataspace: {error.filename}: {error.strerror}")
         return 1
     if not isinstance(error, DataspaceError):
         raise error
-    print(f"dataspace: {error}", file=sys.stderr)
+    say(f"dataspace: {error}")
     if isinstance(error, Unreachable):
         return 3
     return 2 if isinstance(error, UsageError) else 1

@@ -267,7 +267,7 @@ OPERATING: Final = (
         "cli.once.sessions:sessions",
         (
             word("end", name="verb", nargs="?", choices=["list", "end"], default="list"),
-            word("ID", "number of the session to end", name="number", nargs="?", type=a.number),
+            word("ID", "session to end, such as 2.5, from sessions or owners", name="number", nargs="?"),
             JSON_LINES,
             option("--sort", "order of the lines (default session: as they came)", choices=_ORDERS,
                    default="session"),

@@ -1,6 +1,7 @@
 """The output of the commands: changes as a line of text or of JSON, times and sizes.
 
-Always: one change is one line, written out at once; control characters in facts are escaped.
+Always: one change is one line, written out at once; each command prints through ``write`` and ``say``, which
+escape the control characters of foreign text; line ends in it are escaped where a line is made (``tame``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from itertools import islice
 
+from dataspace.foreign import tame, tame_lines
 from dataspace.kernel.changes import Change, EpochChanges
 from index.patterns.text import unparse
 from index.values.jsons import captures_json
@@ -57,7 +59,7 @@ def is_in_background() -> bool:
 
 def write(text: str) -> None:
     """Prints lines to the standard output, at once."""
-    take = _take.get()
+    text, take = tame_lines(text), _take.get()
     if take is None:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -68,7 +70,7 @@ def write(text: str) -> None:
 
 def say(text: str) -> None:
     """Prints a note to the standard error, apart from the output for other programs."""
-    take = _take.get()
+    text, take = tame_lines(text), _take.get()
     if take is None:
         print(text, file=sys.stderr, flush=True)
     else:
@@ -136,17 +138,6 @@ def _print_lost(epoch: EpochChanges, *, as_json: bool) -> None:
 def json_line(thing: object) -> str:
     """Returns a value as one line of JSON, ASCII only and without control characters."""
     return tame(json.dumps(thing, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf")))
-
-
-def tame(line: str) -> str:
-    """Returns a line of foreign text with its control characters escaped.
-
-    >>> tame("\x1b[2J\u202eoh")
-    '\\\\u001b[2J\\\\u202eoh'
-    """
-    if line.isprintable():
-        return line
-    return "".join([each if each.isprintable() else json.dumps(each)[1:-1] for each in line])
 
 
 def change_json(change: Change, epoch: EpochChanges) -> str:

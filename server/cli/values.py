@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from dataspace.errors import ExpectationFailed, UsageError
+from dataspace.foreign import tame
 from dataspace.kernel.expectations import Expectation, absent, exactly, unchanged
 from index.patterns.patterns import capture_names
 from index.patterns.text import parse, parse_pattern, unparse
 from index.values.values import Map, Record, Value
-from server.cli.output import say, tame
+from server.cli.output import say
 
 _EATEN: Final = re.compile(r"\(\s*\)|\[\s*\]|:\s*[,}]|^\s*$")
 """Matches a fact from which the shell removed a ``$NAME`` in double quotes: ``present()``, ``[]``, ``{k:

@@ -196,8 +196,8 @@ class ActingPeer(Peer):
         self.shared.left(self)
         self.flush()
         logger.info(
-            "session %d ended: %s (%d turns, %d bytes in, %d out)",
-            self.number,
+            "session %s ended: %s (%d turns, %d bytes in, %d out)",
+            self.session_id,
             reason,
             self.turns,
             self.received,
@@ -277,13 +277,13 @@ class ActingPeer(Peer):
         self.quota.enter(self)
         self.state, resumed = self.hosted.sessions.greet(self, admitted.client, wanted)
         logger.info(
-            "session %d: %r (%r) from %s, %s%s",  # quoted, so that no name writes lines of its own
-            self.state.number,
+            "session %s: %r (%r) from %s, %s%s",  # quoted, so that no name writes lines of its own
+            self.state.id,
             self.name,
             hello.client,
             self.address,
             self.principal,
-            f" came back as connection {self.number}" if resumed else "",
+            " came back" if resumed else "",
         )
         interval = heartbeat(self.limits, wanted)
         self.sending.beat_at(interval)

@@ -108,7 +108,7 @@ def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
         peer.permit.check_administer("end the daemon")
         check_own_machine(daemon, peer, "end it")
         within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
-        logger.warning("session %d has the daemon drained, within %g s", peer.number, within)
+        logger.warning("session %s has the daemon drained, within %g s", peer.session_id, within)
         draining.begin(within, text(arguments, "reason", "")[:1000])
         return Map({"sessions": _clients(daemon.connections.values(), peer)})
 

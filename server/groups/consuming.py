@@ -153,7 +153,7 @@ class Consuming:
 
         owner = peer.own.owner
         holder = (owner, stream.number)
-        member = StreamMember(holder, options.in_flight, peer.principal, give, mark, peer.number)
+        member = StreamMember(holder, options.in_flight, peer.principal, give, mark, peer.session_id)
         kept = self._groups.join(group, member, owner, options.holding)
         deliveries.group, deliveries.member = group, member
         mark(("held", group.pattern, group.options.ack_within, tuple(kept)))

@@ -110,7 +110,7 @@ async def _take(peer: Peer, arguments: Map) -> Value:
     for before in [each for each in group.core.members.values() if each.is_ending and not each.out]:
         groups.leave(group, cast("StreamMember", before))  # an earlier request, whose items are settled
     holder = ("request", came)
-    member = StreamMember(holder, most, peer.principal, give, lambda _mark: None, peer.number)
+    member = StreamMember(holder, most, peer.principal, give, lambda _mark: None, peer.session_id)
     groups.join(group, member, "", ())
     groups.deliver(group)
     try:

@@ -1,6 +1,7 @@
 """Requests about sessions: the connected clients, the cost of each, and to end one.
 
-A session is known by its number, the number of its first connection, which stays when it is resumed.
+A session is known by the name of its owner without the word before it, such as ``2.5``, which stays when it
+is resumed.
 
 Always: a list is made in slices, between which others are served; to end a session needs a token that may do
 everything.
@@ -8,8 +9,9 @@ everything.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,6 +23,7 @@ from relay.delivery.followers import Follower
 from server.monitoring.survey import lag_of
 from server.owners.accounts import CONNECTION_BYTES, STREAM_BYTES
 from server.sessions.peer import Peer
+from server.spaces.sessions import id_of
 
 if TYPE_CHECKING:
     from server.monitoring.state import DaemonState
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 MOST: Final = 10_000
 """Sessions in one answer."""
+
+NAME: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}")
+DIGITS: Final = 19
 
 ENDED: Final = "ended"
 """The code of the goodbye to a session that an administrator ends."""
@@ -57,27 +63,66 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Map], Awa
         """Ends a session, connected or suspended; its facts are retracted."""
         await trio.lowlevel.checkpoint()
         asker.permit.check_administer("end sessions")
-        wanted = number(arguments, "session")
-        for connection in list(daemon.connections.values()):
-            if connection.state is not None and connection.state.number == wanted:
+        wanted = _wanted(arguments)
+        found = [
+            (hosted, connection, state)
+            for hosted, connection, state in _all(daemon)
+            if wanted in (state.id, state.number)
+        ]
+        if len(found) > 1:  # spaces count their terms by themselves
+            found = [each for each in found if each[0] is asker.hosted] or found
+        if len(found) > 1:
+            names = ", ".join(sorted({hosted.name for hosted, _, _ in found}))
+            raise Refused(
+                "bad-request", f"spaces {names} have a session {wanted}: ask in the one that is meant"
+            )
+        for hosted, connection, state in found:
+            said = f"session {state.id} of {state.bearer.principal}"
+            if connection is not None:
                 if connection.number == asker.number:
-                    raise Refused("bad-request", f"session {wanted} is the one that asks")
-                daemon.watch.acted("session-ended", f"session {wanted} of {connection.principal}", asker.who)
+                    raise Refused("bad-request", f"session {state.id} is the one that asks")
+                daemon.watch.acted("session-ended", said, asker.who)
                 connection.dismiss(ENDED, "an administrator has ended this session")
-                return _named(connection.name, connection.state)
-        for hosted in daemon.spaces.values():
-            for state in hosted.sessions.suspended():
-                if state.number == wanted and hosted.sessions.end_suspended(wanted):
-                    said = f"session {wanted} of {state.bearer.principal}, suspended"
-                    daemon.watch.acted("session-ended", said, asker.who)
-                    return _named("", state)
+                return _named(connection.name, state)
+            if hosted.sessions.end_suspended(state.number):
+                daemon.watch.acted("session-ended", f"{said}, suspended", asker.who)
+                return _named("", state)
         raise Refused("no-session", f"there is no session {wanted}: dataspace sessions lists them")
 
     return {"sessions": _sessions, "end-session": _end}
 
 
+def _wanted(arguments: Map) -> str | int:
+    """Returns the session that a request names: by its name, its owner, or its number.
+
+    >>> [_wanted(Map({"session": each})) for each in ("2.5", "session:2.5 @ token:ops", "2000000005", 5)]
+    ['2.5', '2.5', 2000000005, 5]
+    """
+    said = arguments.get("session")
+    if isinstance(said, str):
+        name = id_of(said.strip())
+        if name.isascii() and name.isdecimal() and len(name) < DIGITS:
+            return int(name)
+        if NAME.fullmatch(name):
+            return name
+    elif said.__class__ is int:
+        return number(arguments, "session")
+    raise Refused("bad-request", f"session must be a name such as 2.5, or a number, got {said!r:.60}")
+
+
+def _all(daemon: DaemonState) -> Iterator[tuple[HostedSpace, Peer | None, SessionState]]:
+    """Yields all sessions, with their connections."""
+    for connection in list(daemon.connections.values()):
+        if connection.state is not None:
+            yield connection.hosted, connection, connection.state
+    for hosted in list(daemon.spaces.values()):
+        for state in hosted.sessions.suspended():
+            yield hosted, None, state
+
+
 def _named(name: str, state: SessionState) -> Map:
-    return Map({"session": state.number, "name": name, "principal": str(state.bearer.principal)})
+    about: dict[str, Value] = {"session": state.number, "id": state.id}
+    return Map({**about, "name": name, "principal": str(state.bearer.principal)})
 
 
 def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Map:

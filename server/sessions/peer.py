@@ -28,7 +28,7 @@ from server.lane import Work
 from server.owners.accounts import STREAM_BYTES, Account
 from server.owners.bearers import LEASE, Bearer
 from server.sessions.watch import Who
-from server.spaces.sessions import SessionState
+from server.spaces.sessions import NUMBERS, SessionState, session_id
 
 if TYPE_CHECKING:
     from dataspace.kernel.changes import Epoch
@@ -213,7 +213,17 @@ class Peer(ABC):
     @property
     def who(self) -> Who:
         """The client as reports name it."""
-        return Who(self.number, self.name, self.principal, self.address)
+        return Who(self.session_id, self.name, self.principal, self.address)
+
+    @staticmethod
+    def session_of(number: int) -> str:
+        """Returns the name of the session of a connection with this number."""
+        return session_id(number // NUMBERS, number)
+
+    @property
+    def session_id(self) -> str:
+        """The name of its session, or of the one that its connection would begin."""
+        return session_id(self.hosted.term, self.number) if self.state is None else self.state.id
 
     @property
     def is_busy(self) -> bool:
@@ -368,7 +378,7 @@ class Peer(ABC):
 
     def defect(self) -> None:
         """Ends the session because of the unexpected exception that is being handled."""
-        logger.exception("session %d failed: this is a defect, please report it", self.number)
+        logger.exception("session %s failed: this is a defect, please report it", self.session_id)
         if self.sending.parted:  # the goodbye itself has failed
             self.cancel()
             return
@@ -399,7 +409,7 @@ class ConnectionQuota:
 
     def enter(self, peer: Peer) -> None:
         """Counts the connection of a peer, and states it; raises ``ProtocolError`` for one too many."""
-        principal, number = peer.principal, peer.number
+        principal, number = peer.principal, session_id(peer.hosted.term, peer.number)
         account = self._shared.accounts.of(principal)
         try:
             account.take("connections")

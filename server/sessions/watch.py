@@ -31,8 +31,8 @@ TEXT: Final = 400
 class Who(NamedTuple):
     """The client that something is reported of."""
 
-    number: int
-    """The number of the connection."""
+    session: str
+    """The name of the session, as in ``dataspace sessions``."""
     name: str
     """What the client calls itself."""
     principal: Principal
@@ -41,7 +41,7 @@ class Who(NamedTuple):
     def fields(self) -> dict[str, object]:
         """Returns the fields of a line; names that clients choose are quoted."""
         return {
-            "connection": self.number,
+            "session": self.session,
             "name": f"{self.name!r:.100}",
             "principal": str(self.principal),
             "address": self.address,

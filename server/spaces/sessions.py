@@ -133,7 +133,8 @@ NUMBERS: Final = 1_000_000_000
 Returning = Callable[[KnownSession], "tuple[Bearer, Account] | None"]
 """Returns what a session of an earlier daemon belongs to; None if its client would not be admitted now."""
 
-ENDING: Final = ("session:", "actor:")
+SESSION: Final = "session:"
+ENDING: Final = (SESSION, "actor:")
 """Prefixes of the owners whose claims end with the daemon, but for sessions with grace."""
 
 WAITING: Final = "waiting_sessions"
@@ -202,6 +203,11 @@ class SessionState:
         state = cls(space, known, client, bearer, connection.account)
         state.connection, state.secret = connection, secret
         return state
+
+    @property
+    def id(self) -> str:
+        """The name of the session, as operators have it."""
+        return id_of(self.owner)
 
     def begin(self, term: int, client: Client) -> None:
         """Goes on at the space of a new leader: a session of a follower owns nothing, and takes no turn.
@@ -442,7 +448,7 @@ class Sessions:
             if not self._holds(state):
                 self._empty[state.owner] = state
             self._waiting.renew(state.owner, trio.current_time() + state.grace)
-            logger.info("session %d may come back within %g s", state.number, state.grace)
+            logger.info("session %s may come back within %g s", state.id, state.grace)
         else:
             self._end(state, lost=connection.lost and not self._is_closing)
 
@@ -479,7 +485,7 @@ class Sessions:
         try:
             state.account.check(WAITING)
         except Refused as refusal:
-            logger.info("session %d may not come back: %s", state.number, refusal)
+            logger.info("session %s may not come back: %s", state.id, refusal)
             empty = [each for each in empty if each.account is state.account]
         else:
             if self.waiting - len(self._recovered) < self._hosted.limits.waiting_sessions:
@@ -499,7 +505,7 @@ class Sessions:
             if state is None:
                 self._settle(self._unopened.pop(owner))
                 continue
-            logger.info("session %d did not come back", state.number)
+            logger.info("session %s did not come back", state.id)
             self._end(state)
         self._hosted.end_due()
         self._hosted.flush()
@@ -542,8 +548,29 @@ class Sessions:
             self._hosted.clients.left(state.client)
 
 
+def session_id(term: int, number: int) -> str:
+    """Returns the name of a session, as operators have it: ``2.5`` is the fifth of the space's second term.
+
+    It is the name of the session's owner, and stays when the session is resumed or the daemon is started
+    again; ``Welcome`` has the number, in which the term stands in billions.
+
+    >>> session_id(2, 2_000_000_005)
+    '2.5'
+    """
+    return f"{term}.{number % NUMBERS}"
+
+
 def _owner(term: int, number: int) -> str:
-    return f"session:{term}.{number % NUMBERS}"
+    return f"{SESSION}{session_id(term, number)}"
+
+
+def id_of(owner: str) -> str:
+    """Returns the name of the session that an owner is.
+
+    >>> id_of("session:2.5 @ token:gateway")
+    '2.5'
+    """
+    return stated(owner).removeprefix(SESSION)
 
 
 def _check_successor(before: SessionState, connection: SessionPeer, identity: str, wanted: Wanted) -> None:

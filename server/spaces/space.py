@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 import trio
 
 from dataspace.errors import Closed, Refused
+from dataspace.foreign import tame
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.turns import Admit, Part
@@ -340,8 +341,8 @@ class HostedSpace:
         self._note_due()
         reasons = [reason for each, _, reason in rules.suspended() if each == name]
         if reasons:
-            raise Refused("suspended", f"{name} is suspended again: {reasons[0]:.400}")
-        return f"{name} is carried out again"
+            raise Refused("suspended", f"{tame(name)} is suspended again: {reasons[0]:.400}")
+        return f"{tame(name)} is carried out again"
 
     # -- turns ----------------------------------------------------------------------------------------
 

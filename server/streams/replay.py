@@ -514,13 +514,13 @@ class ReadCounts:
     def ended(self, read: Read, request: ObserveOptions) -> None:
         """Counts a read that has ended; its last block or two may still wait in the stream."""
         seconds = trio.current_time() - read.began
-        peer, session = self._peer, self._peer.own.number
+        peer, session = self._peer, self._peer.session_id
         self._totals = [a + b for a, b in zip(self._totals, (1, read.rows, read.bytes, seconds), strict=True)]
         reads, rows, size, spent = self._totals
         fact = Record("read", session, peer.name, peer.hosted.name, reads, rows, size, round(spent * 1000))
         self._say(fact)
         logger.info(
-            "session %d read %d rows, %d bytes, up to epoch %s of %s in %.3f s",
+            "session %s read %d rows, %d bytes, up to epoch %s of %s in %.3f s",
             session,
             read.rows,
             read.bytes,

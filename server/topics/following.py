@@ -203,7 +203,7 @@ class TopicConnection:
 
     def _publication(self, number: int, entry: TopicEntry) -> Record:
         at = entry.topic.partition_of(number)
-        return Record("publication", entry.topic.name, at, number, self._peer.number)
+        return Record("publication", entry.topic.name, at, number, self._peer.session_id)
 
     async def produce(self, packet: p.Produce, size: int) -> None:
         """Applies the steps of a producer, and answers; raises ``ProtocolError`` as ``_apply``."""
@@ -328,7 +328,8 @@ class TopicConnection:
         entry = self._topics.find(name)
         dormant = entry.durable and not entry.topic.producers
         if entry.owner != self._peer.number and not dormant:
-            raise Refused("not-owner", f"topic {name!r} belongs to session {entry.owner}")
+            whose = self._peer.session_of(entry.owner)
+            raise Refused("not-owner", f"topic {name!r} belongs to session {whose}")
         if entry.owner != self._peer.number:
             self._peer.bearer.permit.check_topic("end", name)
         self._topics.end(entry)
@@ -370,7 +371,7 @@ class TopicConnection:
         chosen: list[int],
         as_of: tuple[Time, ...] | None,
     ) -> None:
-        number, session = self._topics.number(), self._peer.number
+        number, session = self._topics.number(), self._peer.session_id
         facts = [Record("subscription", entry.topic.name, each, number, session) for each in chosen]
         tell, over = Teller(feed), partial(self._over, stream)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from dataspace.foreign import tame
 from dataspace.instants import NEVER, instant_of
 from dataspace.rules.language.syntax import TimeKind, time_of
 from dataspace.rules.relations.terms import Row
@@ -62,11 +63,11 @@ class Proof:
             because = f"claimed by {', '.join(names)}"
         if self.literal:
             because = _span_text(self.since, self.until)
-        yield f"{'    ' * depth}{self.literal or unparse(self.fact)}    {because}"
+        yield tame(f"{'    ' * depth}{self.literal or unparse(self.fact)}    {because}")
         for premise in self.premises:
             yield from premise.lines(depth + 1, owners)
         for text in self.absent:
-            yield f"{'    ' * (depth + 1)}{text}"
+            yield tame(f"{'    ' * (depth + 1)}{text}")
         if self.withheld:
             yield f"{'    ' * (depth + 1)}{withheld(self.withheld, 'fact')}"
 

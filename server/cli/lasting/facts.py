@@ -25,6 +25,7 @@ from dataspace.client.session.turns import Ticket
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.facts import as_it_is, literally
+from dataspace.foreign import tame
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.changes import Change, EpochChanges, time_of
 from index.patterns.patterns import capture_names
@@ -43,7 +44,6 @@ from server.cli.output import (
     print_epoch,
     say,
     say_accepted,
-    tame,
     time_text,
     write,
 )

@@ -15,13 +15,14 @@ import trio
 
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
+from dataspace.foreign import tame
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.rules.language.parser import read_text
 from index.patterns.text import parse, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
 from server.cli.connecting import connect, durable_handle, is_lent
-from server.cli.output import json_line, note, say, tame
+from server.cli.output import json_line, note, say, write
 
 
 async def ask(args: argparse.Namespace) -> int:
@@ -34,10 +35,10 @@ async def ask(args: argparse.Namespace) -> int:
         answer = await space.request("rules", Map({"ask": args.verb, "about": about, "form": form}))
     if isinstance(answer, tuple):
         for row in answer:
-            print(json_line(to_json(row)))
+            write(json_line(to_json(row)))
     else:
         for line in str(answer).splitlines():
-            print(tame(line))
+            write(tame(line))
     return 0
 
 
@@ -122,8 +123,8 @@ async def remove(args: argparse.Namespace) -> int:
         except Refused as refusal:
             if refusal.code != "unknown-handle":
                 raise
-            raise Refused(refusal.code, f"{args.durable} has added no rule {args.name}") from None
-    say(f"removed rule {args.name}")
+            raise Refused(refusal.code, tame(f"{args.durable} has added no rule {args.name}")) from None
+    say(tame(f"removed rule {args.name}"))
     return 0
 
 
@@ -158,10 +159,10 @@ async def list_(args: argparse.Namespace) -> int:
     for name, text in sorted(found):
         row, reason = errors.get((name, text), (Map(), None))
         if args.json:
-            print(json_line({"name": name, "text": text, "suspended": reason, "row": to_json(row)}))
+            write(json_line({"name": name, "text": text, "suspended": reason, "row": to_json(row)}))
             continue
         for line in _listed(str(name), str(text), reason, row):
-            print(tame(line))
+            write(tame(line))
     return 0
 
 

@@ -16,10 +16,11 @@ import trio
 
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
+from dataspace.foreign import tame
 from index.values.values import Map
 from server.cli.connecting import connect
 from server.cli.once.sessions import COLUMNS, Fields, cells, listed, ordered, since_text
-from server.cli.output import size_text, tame
+from server.cli.output import size_text
 from server.config.units import duration
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import trio
 from dataspace.client.completed import CompletedEpoch
 from dataspace.client.publications import Publication
 from dataspace.errors import UsageError
+from dataspace.foreign import tame
 from dataspace.topics.epochs import TopicEpoch
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.times import Time
@@ -185,7 +186,7 @@ def _print_completed(epoch: CompletedEpoch, *, as_json: bool) -> None:
     if as_json:
         items = [to_json(each) for each in epoch.items]
         line: dict[str, object] = {"number": epoch.number, "time": epoch.time, "items": items}
-        print(json_line(line | ({"crashed": epoch.crashed} if epoch.crashed else {})))
+        write(json_line(line | ({"crashed": epoch.crashed} if epoch.crashed else {})))
     else:
         _print_epoch(TopicEpoch(epoch.time, epoch.items, epoch.crashed), as_json=False)
 
@@ -218,10 +219,10 @@ async def list_(args: argparse.Namespace) -> int:
                 "publications": publications,
                 "subscriptions": subscriptions,
             }
-            print(json_line(figures))
+            write(json_line(figures))
         else:
-            print(
-                f"{name:<20} {_counted(partitions, 'partition')}, {_counted(dimensions, 'dimension')},"
+            write(
+                f"{tame(name):<20} {_counted(partitions, 'partition')}, {_counted(dimensions, 'dimension')},"
                 f" {_counted(publications, 'publication')}, {_counted(subscriptions, 'subscription')}"
             )
     return 0

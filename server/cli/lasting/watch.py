@@ -18,12 +18,13 @@ import trio
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import UsageError
+from dataspace.foreign import tame
 from dataspace.kernel.changes import EpochChanges
 from index.patterns.patterns import capture_names
 from index.patterns.text import unparse
 from index.values.values import Record, Value, keys
 from server.cli.connecting import connect
-from server.cli.output import counted, tame
+from server.cli.output import counted
 from server.cli.values import parsed
 
 if TYPE_CHECKING:

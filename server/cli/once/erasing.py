@@ -15,7 +15,7 @@ from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
 from index.values.values import Map
 from server.cli.connecting import connect_short
-from server.cli.output import json_line, say
+from server.cli.output import json_line, say, write
 
 WAIT: Final = 10_000
 """Milliseconds that the daemon is given to answer; it is asked again until all is done."""
@@ -77,13 +77,13 @@ def _warn_of_tables(error: str) -> None:
 def _tell(args: argparse.Namespace, counts: Mapping[str, int], disk: str) -> None:
     """Says what was erased."""
     if args.json:
-        print(json_line(counts))
+        write(json_line(counts))
         return
-    print(
+    write(
         f"{counts['rows']} changes up to epoch {counts['upto']} are erased, in {counts['ranges']} ranges;"
         f" {counts['objects']} objects and {counts['manifests']} manifests are deleted"
     )
     if counts["holding"]:
         held = f"{counts['holding']} facts still held then, and stay: retract them first"
-        print(f"{held} (dead letters: dataspace groups retry)")
+        write(f"{held} (dead letters: dataspace groups retry)")
     say(", ".join(filter(None, [UNREACHED, disk])))

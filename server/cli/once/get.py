@@ -14,13 +14,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from dataspace.foreign import tame
 from dataspace.kernel.changes import micros_of
 from index.patterns.patterns import capture_names
 from index.patterns.text import unparse
 from index.values.jsons import captures_json
 from index.values.values import Record, Value
 from server.cli.connecting import connect_short
-from server.cli.output import counted, json_line, say, tame
+from server.cli.output import counted, json_line, say
 from server.cli.values import parsed
 
 if TYPE_CHECKING:
@@ -108,10 +109,9 @@ def _text(names: Sequence[str], row: Sequence[Value]) -> str:
 def _print_csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
     import csv
 
-    plain = (lambda text: text) if not sys.stdout.isatty() else tame
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(map(plain, names))
-    writer.writerows([plain(_cell(value)) for value in row] for row in rows)
+    writer.writerow(map(tame, names))
+    writer.writerows([tame(_cell(value)) for value in row] for row in rows)
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Value]]) -> Iterable[str]:

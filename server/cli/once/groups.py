@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Final
 
 from dataspace.errors import UsageError
+from dataspace.foreign import tame
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect_short
 from server.cli.once.sessions import aligned, since_text
-from server.cli.output import counted, json_line, say, tame
+from server.cli.output import counted, json_line, say, write
 from server.config.units import duration
 
 COLUMNS: Final = ("group", "members", "out", "undone", "dead", "oldest", "behind", "state", "pattern")
@@ -109,10 +110,10 @@ def _list(args: argparse.Namespace) -> int:
     found = _asked(args) if args.name is None else _asked(args, group=args.name)
     if args.json:
         for each in found:
-            print(json_line({name: to_json(value) for name, value in each.items()}))
+            write(json_line({name: to_json(value) for name, value in each.items()}))
         return 0
     for line in aligned([COLUMNS, *[_cells(each) for each in found]]):
-        print(line)
+        write(line)
     return 0
 
 
@@ -147,7 +148,7 @@ def _out(args: argparse.Namespace) -> int:
         epoch, position, _, attempt, member, left, item = each
         name = f"{epoch!r}.{position!r}"
         if args.json:
-            print(
+            write(
                 json_line(
                     {
                         "job": name,
@@ -161,5 +162,5 @@ def _out(args: argparse.Namespace) -> int:
         rest = f"{left:.0f}s" if isinstance(left, float) else "-"
         rows.append((name, str(attempt), tame(str(member)), rest, tame(unparse(item))))
     for line in aligned([OUT, *rows]) if not args.json else ():
-        print(line)
+        write(line)
     return 0

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataspace.errors import Refused, UsageError
+from dataspace.foreign import tame
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
@@ -34,7 +35,7 @@ from dataspace.rules.language.syntax import micros_of
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
 from index.values.values import Record, Value, key, order_key
-from server.cli.output import counted, say, tame
+from server.cli.output import counted, say, write
 from server.config.file import functions_of
 
 START: Final = 946_684_800_000_000
@@ -333,9 +334,9 @@ def test(args: argparse.Namespace) -> int:
             raise Refused(refusal.code, f"{file}: {refusal.text}") from None
         for each in one.failures:
             first, *more = f"{file}:{each.line}: {each.text}".splitlines()
-            print(tame(first))
+            write(tame(first))
             for line in more:
-                print(tame(line))
+                write(tame(line))
         failed = failed or bool(one.failures)
         lost = f", {counted(len(one.failures), 'failure')}" if one.failures else ""
         say(f"{file}: {counted(one.expectations, 'expectation')}{lost}")

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dataspace.errors import UsageError
+from dataspace.foreign import tame
 from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect_here
-from server.cli.output import json_line, say, size_text, tame
+from server.cli.output import json_line, say, size_text, write
 from server.config.units import duration
 
 COLUMNS: Final = (
@@ -47,10 +48,11 @@ def sessions(args: argparse.Namespace) -> int:
     found = ordered(found, args.sort)
     if args.json:
         for each in found:
-            print(json_line({name: to_json(value) for name, value in each.items()}))
+            said = {name: to_json(value) for name, value in each.items() if name != "id"}
+            write(json_line({**said, "session": _name(each)}))
         return 0
     for line in aligned([COLUMNS, *[cells(each) for each in found]]):
-        print(line)
+        write(line)
     return 0
 
 
@@ -60,7 +62,8 @@ def _end(args: argparse.Namespace) -> int:
     with connect_here(args) as space:
         ended = space.request("end-session", {"session": args.number})
     assert isinstance(ended, Map)  # by WIRE.md
-    say(tame(f"ended session {args.number}: {ended['name']!s}, {ended['principal']!s}"))
+    whose = [str(ended[each]) for each in ("name", "principal") if ended[each]]
+    say(tame(f"ended session {ended.get('id', args.number)!s}: {', '.join(whose)}"))
     return 0
 
 
@@ -71,8 +74,13 @@ def drain(args: argparse.Namespace) -> int:
         answer = space.request("drain", {"within": within, "reason": args.reason})
     left = answer.get("sessions", 0) if isinstance(answer, Map) else 0
     ends = f"ends when {left!r} other sessions have gone, within {args.within}" if left else "ends now"
-    print(f"the daemon takes no new sessions, and {ends}")
+    write(f"the daemon takes no new sessions, and {ends}")
     return 0
+
+
+def _name(each: Fields) -> str:
+    """Returns the name of a session, as ``sessions end`` takes it; of an earlier daemon its number."""
+    return str(each.get("id", each["session"]))
 
 
 def listed(answer: Value) -> list[Fields]:
@@ -89,7 +97,7 @@ def ordered(found: list[Fields], by: str) -> list[Fields]:
 
 def cells(each: Fields) -> tuple[str, ...]:
     """Returns what is shown of a session, one text for each of ``COLUMNS``."""
-    who = (str(each["session"]), tame(str(each["name"])) or "-", tame(str(each["principal"])))
+    who = (_name(each), tame(str(each["name"])) or "-", tame(str(each["principal"])))
     if each["state"] != "connected":
         return (*who, str(each["state"]), *["-"] * (len(COLUMNS) - 4))
     return (

@@ -9,13 +9,14 @@ import argparse
 import sys
 from typing import Final
 
+from dataspace.foreign import tame
 from dataspace.kernel.changes import time_of
 from dataspace.version import described
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect_here, connect_short
-from server.cli.output import counted, json_line, size_text, tame, time_text
+from server.cli.output import counted, json_line, size_text, time_text, write
 
 _FIGURES: Final = {
     "actors": "actor",
@@ -34,10 +35,10 @@ def status(args: argparse.Namespace) -> int:
     assert isinstance(answer, Map)  # by WIRE.md
     fields = dict(answer.pairs())
     if args.json:
-        print(json_line({str(name): to_json(value) for name, value in fields.items()}))
+        write(json_line({str(name): to_json(value) for name, value in fields.items()}))
         return 0
     for name, value in _status_lines(fields):
-        print(f"{name:<10} {value}")
+        write(f"{name:<10} {value}")
     return 0
 
 
@@ -60,11 +61,11 @@ def owners(args: argparse.Namespace) -> int:
     for claim in found:
         assert isinstance(claim, Map) and isinstance(claim["stamp"], Map)  # as above
         if args.json:
-            print(json_line({str(name): to_json(value) for name, value in claim.pairs()}))
+            write(json_line({str(name): to_json(value) for name, value in claim.pairs()}))
             continue
         words = [str(claim["owner"]), str(claim["bearer"])]
         words += [f"{name!s}={word!s}" for name, word in claim["stamp"].pairs()]
-        print(tame(f"{unparse(claim['fact'])}  {' '.join(filter(None, words))}"))
+        write(tame(f"{unparse(claim['fact'])}  {' '.join(filter(None, words))}"))
     return 0
 
 
@@ -76,12 +77,12 @@ def actors(args: argparse.Namespace) -> int:
     for each in hosted:
         assert isinstance(each, Map)  # as above
         if args.json:
-            print(json_line({str(name): to_json(value) for name, value in each.pairs()}))
+            write(json_line({str(name): to_json(value) for name, value in each.pairs()}))
             continue
         figures = ", ".join([_figure(each, word, words) for words, word in _FIGURES.items()])
-        print(f"{each['name']!s} {each['state']!s}{_whereabouts(each)}: {figures}")
+        write(f"{each['name']!s} {each['state']!s}{_whereabouts(each)}: {figures}")
         if each["last"] is not None:
-            print(f"    {each['last']!s}")
+            write(f"    {each['last']!s}")
     return 0
 
 

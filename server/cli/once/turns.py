@@ -14,6 +14,7 @@ from dataspace.client.bulk.short import ShortClient
 from dataspace.codec import array_head, pack
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.facts import key_pattern, literally
+from dataspace.foreign import tame
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, WITHDRAW, Action
 from dataspace.kernel.expectations import FOUND_ROWS, Expectation
 from index.patterns.patterns import lit, matcher
@@ -46,7 +47,7 @@ def assert_(args: argparse.Namespace) -> int:
         except ExpectationFailed as failed:
             return tell(failed, expected)
     if count == 0:
-        raise Refused("handle-in-use", f"{args.durable} has already asserted {_named(facts, 'all')}")
+        raise Refused("handle-in-use", f"{tame(args.durable)} has already asserted {_named(facts, 'all')}")
     before = f"; {counted(len(facts) - count, 'other')} asserted before" if count < len(facts) else ""
     say(f"asserted {counted(count, 'fact')} in {epochs_text(epochs)}{before}")
     return 0
@@ -79,7 +80,7 @@ def retract(args: argparse.Namespace) -> int:
             epochs, count = _publish(space, "retract", facts, owner)
             if count == 0:
                 more = _longer(space, facts[0], owner) if len(facts) == 1 else ""
-                what = f"{owner} does not assert {_named(facts, 'any')}{more}"
+                what = f"{tame(owner)} does not assert {_named(facts, 'any')}{more}"
                 raise Refused("unknown-handle", what)
         for pattern in patterns:
             answer = space.request("withdraw", {"owner": owner, "pattern": pattern})
@@ -87,7 +88,7 @@ def retract(args: argparse.Namespace) -> int:
             assert isinstance(answer["epochs"], tuple)  # as above
             count += answer["retracted"]
             epochs += [each for each in answer["epochs"] if isinstance(each, int)]
-    where = f" in {epochs_text(epochs)}" if epochs else f": {owner} asserts nothing that matches"
+    where = f" in {epochs_text(epochs)}" if epochs else f": {tame(owner)} asserts nothing that matches"
     say(f"retracted {counted(count, 'fact')}{where}")
     return 0
 
@@ -108,7 +109,7 @@ def _retract_if(
             epochs = [space.commit(part, owner, expected=expected) for part in parts]
         except ExpectationFailed as failed:
             return tell(failed, expected)
-    say(f"retracted what {owner} asserts of it in {epochs_text(epochs)}")
+    say(f"retracted what {tame(owner)} asserts of it in {epochs_text(epochs)}")
     return 0
 
 

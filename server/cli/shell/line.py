@@ -22,6 +22,7 @@ from dataspace.client.query.rows import Rows
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import DataspaceError, Refused
+from dataspace.foreign import tame
 from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.expectations import Expectation
@@ -30,7 +31,7 @@ from dataspace.wire.arguments import SUBJECTS, Subject
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
 from server.cli.connecting import connect
-from server.cli.output import redirect, tame
+from server.cli.output import redirect
 
 T = TypeVar("T")
 

@@ -143,7 +143,7 @@ class StreamMember(GroupMember):
         principal: object,
         give: Callable[[WorkGroup, JobDelivery], None],
         mark: Callable[[Value], None],
-        session: int = 0,
+        session: str = "",
     ) -> None:
         super().__init__(holder, in_flight, principal)
         self.session = session

@@ -52,7 +52,7 @@ async def test_who_is_connected_and_what_it_costs(guarded: Served) -> None:
         async with dataspace.connect(guarded.url, token=OPERATOR, space="system") as system:
             rows_there = await system.matches("connection($number, $address, _, _)")
         at: dict[object, object] = dict(rows_there)  # type: ignore[arg-type]  # pairs
-        assert at[kitchen["connection"]] == kitchen["address"] and at[me["connection"]] == me["address"]
+        assert at[kitchen["id"]] == kitchen["address"] and at[me["id"]] == me["address"]
 
 
 async def test_the_slow_one_is_seen_among_others(served: Served) -> None:
@@ -73,9 +73,11 @@ async def test_a_session_is_ended_with_its_facts(served: Served) -> None:
         with pytest.raises(ProtocolError, match="an administrator has ended this session"):
             async with dataspace.connect(served.url, name="noisy", grace=60.0) as noisy:
                 await noisy.assert_(Record("reading", 1))
-                number = next(each["session"] for each in await rows(operator) if each["name"] == "noisy")
+                found = next(each for each in await rows(operator) if each["name"] == "noisy")
+                number, name = found["session"], found["id"]
                 ended = await operator.request("end-session", Map({"session": number}))
-                assert ended == Map({"session": number, "name": "noisy", "principal": "address:127.0.0.1"})
+                whose = {"name": "noisy", "principal": "address:127.0.0.1"}
+                assert ended == Map({"session": number, "id": name, **whose})
                 await trio.sleep_forever()
         with trio.fail_after(10):
             came, went = [await anext(seen) for _ in range(2)]

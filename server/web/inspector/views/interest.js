@@ -92,8 +92,8 @@ export default {
     }
 
     const called = (owner) => {
-      const session = /^session:(?:\d+\.)?(\d+)(?: interests)?$/.exec(owner)?.[1];
-      const name = session && names.get(Number(session));
+      const session = /^session:([\d.]+)(?: interests)?$/.exec(owner)?.[1];
+      const name = session && names.get(session);
       return session ? `${name || "session"} (${session})` : owner;
     };
 
@@ -214,7 +214,7 @@ export default {
     ifObserved(app, left, "This token may not observe everything: perhaps not the facts Observe(_) either, which say what is observed.", begin);
     const sessions = app.system && looks
       ? follow(app, app.system, record("session", capture("number"), app.spaceName, capture("name")), () => {
-          names = new Map([...sessions.rows.values()].map(([each, name]) => [Number(each), name]));
+          names = new Map([...sessions.rows.values()].map(([each, name]) => [String(each), name]));
           list.redraw();
           showWho();
         })

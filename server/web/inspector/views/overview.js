@@ -114,14 +114,14 @@ function troubles(status, sessions, suspended, late) {
   for (const each of slow.slice(0, MOST_NAMED)) {
     said.push([
       "warn",
-      `Session ${each.session} ${each.name ? `(${each.name}) ` : ""}reads slowly: ${number(each.backlog)} values wait, ` +
+      `Session ${each.id} ${each.name ? `(${each.name}) ` : ""}reads slowly: ${number(each.backlog)} values wait, ` +
         `${number(each.lag_epochs)} epochs, ${span(Number(each.lag_seconds) * 1000)} behind.`,
     ]);
   }
   if (slow.length > MOST_NAMED) said.push(["warn", `${slow.length - MOST_NAMED} more sessions read slowly.`]);
   const away = (sessions ?? []).filter((each) => each.state === "suspended");
   if (away.length) {
-    const names = away.slice(0, MOST_NAMED).map((each) => each.name || each.session);
+    const names = away.slice(0, MOST_NAMED).map((each) => each.name || each.id);
     said.push(["warn", `${number(away.length)} ${away.length === 1 ? "session is" : "sessions are"} suspended, without a connection: ${names.join(", ")}${away.length > names.length ? " …" : ""}.`]);
   } else if (!sessions && status.sessions_waiting) {
     said.push(["warn", `${number(status.sessions_waiting)} sessions are suspended, without a connection.`]);

@@ -19,7 +19,7 @@ const live = (said) => (each) => (each.state === "connected" ? said(each) : "");
 
 /** Columns; a narrow page has the `essential` ones, and beside the panel of one session are those that are not `aside`. */
 const COLUMNS = [
-  { title: "Session", width: "4.5rem", align: "right", sort: (each) => Number(each.session), cell: (each) => String(each.session), essential: true },
+  { title: "Session", width: "4.5rem", align: "right", sort: (each) => Number(each.session), cell: (each) => each.id, essential: true },
   { title: "Name", width: "minmax(7rem, 3fr)", sort: (each) => each.name, cell: (each, isMine) => (isMine ? `this page (${each.name})` : each.name), essential: true },
   { title: "Space", width: "minmax(3.5rem, 1fr)", sort: (each) => each.space, cell: (each) => each.space },
   {
@@ -65,10 +65,10 @@ export default {
       label: "Sessions",
       columns,
       row: (each) => columns.map(({ cell }) => cell(each, mine(each))),
-      key: (each) => String(each.session),
+      key: (each) => each.id,
       empty: app.may("inspect") ? "No session. A client that connects appears here at once." : "Sessions are shown to a token with the right inspect.",
       onpick: (each) => {
-        picked = String(each.session);
+        picked = each.id;
         app.keep({ session: picked });
         detail();
       },
@@ -100,7 +100,7 @@ export default {
     }
 
     function detail() {
-      const each = sessions.find(({ session }) => String(session) === picked) ?? null;
+      const each = sessions.find(({ id }) => id === picked) ?? null;
       split.classList.toggle("alone", !each && !picked); // nothing is beside the list until one is picked
       resized();
       if (!each) {
@@ -135,16 +135,16 @@ export default {
       const button = mine(each)
         ? h("p", { class: "note" }, "This page has this session.")
         : mayEnd
-          ? h("p", { class: "buttons" }, h("button", { type: "button", id: "end", class: "danger", onclick: () => confirmEnd(each) }, `End session ${each.session}…`))
+          ? h("p", { class: "buttons" }, h("button", { type: "button", id: "end", class: "danger", onclick: () => confirmEnd(each) }, `End session ${each.id}…`))
           : h("p", { class: "note" }, "To end a session needs a token with the right administer.");
-      replace(side, panel(`Session ${each.session}`, { id: "session-about" }, about(parts), button));
+      replace(side, panel(`Session ${each.id}`, { id: "session-about" }, about(parts), button));
     }
 
     function confirmEnd(each) {
-      const called = `session ${each.session}${each.name ? ` (${each.name})` : ""}`;
+      const called = `session ${each.id}${each.name ? ` (${each.name})` : ""}`;
       const end = attempt(app, async () => {
         dialog.close();
-        await app.space.request("end-session", { session: each.session });
+        await app.space.request("end-session", { session: each.id });
         app.say(`ended ${called}`);
         await look();
       });
