@@ -8,6 +8,7 @@ belongs.  IPv6 hosts stand in brackets.  A daemon also listens on ``http:HOST:PO
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -28,6 +29,12 @@ WEB_EXTRA: Final = ("h11", "orjson", "starlette")
 
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that stand for all of a machine, and the address by which it reaches itself."""
+
+_OWN_NAMES: Final = frozenset(
+    ["", "localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"]
+)
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
 
 _HOST: Final = r":(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
 _LISTEN: Final = re.compile(r"(?P<scheme>tcp|tls|http|https)" + _HOST + r":(?P<port>\d{1,5})")
@@ -123,6 +130,36 @@ def on_this_machine(address: Address, host: str = "") -> Address:
     'tcp://127.0.0.1:7377'
     """
     return replace(address, host=host or _ANY[address.host]) if address.host in _ANY else address
+
+
+def is_own_machine(host: str) -> bool:
+    """True for each spelling of an address by which a machine reaches itself alone; a name is not resolved.
+
+    >>> [is_own_machine(each) for each in ("LOCALHOST", "127.1", "0.0.0.0", "::ffff:127.0.0.1", "10.0.0.1")]
+    [True, True, True, True, False]
+    """
+    name = host.strip("[]").rstrip(".").lower()
+    if name in _OWN_NAMES or name.endswith(".localhost"):
+        return True
+    address = _numeric(name)
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped
+        if inner is None and (0 < int(address) >> 24 < 256 or address in _TRANSLATED):
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        address = inner or address
+    return address is not None and (address.is_loopback or address.is_unspecified or address in _THIS_NETWORK)
+
+
+def _numeric(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the address that a resolver reads in a text without asking anyone: ``0x7f.1`` is one."""
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(name))
+    except (OSError, ValueError):  # the second for a character that no address has
+        pass
+    try:
+        return ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return None
 
 
 def can_listen_for_web() -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dataspace.errors import DataspaceError, ProtocolError, Unreachable, UsageError
-from dataspace.transport.addresses import Address, default_url, parse_url
+from dataspace.transport.addresses import Address, default_url, is_own_machine, parse_url
 
 EACH_SECONDS: Final = 5.0
 """How long connecting to one of several addresses may take: the next one may answer."""
@@ -31,8 +31,6 @@ HOPS: Final = 3
 """How often in a row a client goes at once where a daemon sends it."""
 
 _COMMA: Final = re.compile(r"\s*,\s*(?=(?:tcp|tls|unix|fd):)")
-
-_LOOPBACK: Final = re.compile(r"localhost|::1|127\.\d+\.\d+\.\d+")
 
 
 def parse_urls(urls: str | Sequence[str] | None) -> tuple[Address, ...]:
@@ -68,8 +66,8 @@ def may_send_on(source: Address, target: Address) -> bool:
     if target.descriptor is not None or (source.tls and not target.tls):
         return False
     local = source.descriptor is not None or bool(source.path)
-    if target.path or _LOOPBACK.fullmatch(target.host):
-        return local or _LOOPBACK.fullmatch(source.host) is not None
+    if target.path or is_own_machine(target.host):
+        return local or is_own_machine(source.host)
     return target.tls or not local
 
 
@@ -96,6 +94,8 @@ class Candidates:
         self._target: Address | None = None
         self._left: deque[Address] = deque()
         self._hops = 0
+        self._is_here = False
+        """True if the latest connection was to this machine."""
         self._stuck: set[Address] = set()
         """Listed addresses whose daemons have sent this client to where it may not go."""
 
@@ -128,6 +128,17 @@ class Candidates:
         else:
             return None
         return self.now
+
+    def check_reached(self, peer: str) -> None:
+        """Checks where a new connection leads, by the address of its ``peer``, before anything is sent to it.
+
+        Raises ``Unreachable`` if a daemon of another machine has sent this client to a socket of this
+        machine, under whatever name.
+        """
+        is_here = peer == "unix" or is_own_machine(peer.rpartition(":")[0])
+        if is_here and not self._is_here and self.now not in self.listed:
+            raise Unreachable(f"{self.now.url} is on this machine, and a daemon of another one named it")
+        self._is_here = is_here
 
     def welcomed(self) -> None:
         """Notes that the address is a good one: it is tried first, until another one is better."""

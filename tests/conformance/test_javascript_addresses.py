@@ -18,6 +18,7 @@ from index.values.values import Value
 from server.config.model import Config, Follow
 from server.daemon.serve import serve
 from tests.conformance.driving import MODULE, node
+from tests.dataspace.transport.test_candidates import OTHERS, OWN
 from tests.server.proxies import Proxy
 from tests.server.relays import Way, relay
 
@@ -52,6 +53,7 @@ def _run(program: str, given: object, *modules: Path) -> Any:
 
 def test_where_a_daemon_may_send_a_client_is_as_in_python() -> None:
     urls = ["tcp://127.0.0.1:1", "tls://localhost:1", "tcp://far:1", "tls://far:1"]
+    urls += [f"tcp://{host}:1" for host in (*OWN, *OTHERS)]
     pairs = list(itertools.product(urls, repeat=2))
     texts = ["ws://a/ws, wss://b/ws", "tcp://a:1", "/ws"]
     allowed, listed = _run(GRID, [pairs, texts], MODULE.with_name("candidates.js"))

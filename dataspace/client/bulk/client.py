@@ -160,6 +160,11 @@ class BulkClient:
     def _enter(self, address: Address, *, several: bool) -> p.Welcome:
         seconds = min(self.timeout, EACH_SECONDS) if several else self.timeout
         self._socket = _connected(address, self._credentials, seconds)
+        try:
+            self._candidates.check_reached(_peer_of(self._socket))
+        except Unreachable:
+            self._socket.close()
+            raise
         self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         self._packets.clear()
         self._sizes.clear()
@@ -558,6 +563,15 @@ def _secured(made: socket.socket, address: Address, credentials: Credentials) ->
     except BaseException:
         made.close()
         raise
+
+
+def _peer_of(connected: socket.socket) -> str:
+    """Returns the address of the other end, as a link has it."""
+    try:
+        name = connected.getpeername()
+    except OSError:
+        return "unknown"
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
 
 
 def _opened(address: Address, timeout: float) -> socket.socket:

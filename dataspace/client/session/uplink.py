@@ -310,6 +310,7 @@ class Uplink:
         link = await self._dial(address, self._credentials)
         self._session = _new_session()
         try:
+            self.candidates.check_reached(link.peer)
             with self._loop.move_on_after(self._seconds):
                 try:
                     await send_whole(link, self._session.send(self._user.hello()))

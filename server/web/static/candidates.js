@@ -8,7 +8,9 @@ import { UsageError } from "./errors.js";
 const HOPS = 3; // how often in a row a client goes at once where it is sent
 const FAMILIES = { "ws:": "ws", "wss:": "ws", "http:": "ws", "https:": "ws", "tcp:": "tcp", "tls:": "tcp" };
 const PLAIN = new Set(["ws:", "http:", "tcp:"]);
-const LOOPBACK = /^(localhost|\[::1\]|127\.\d+\.\d+\.\d+)$/;
+const OWN_NAME = /^(localhost(\.localdomain)?|localhost6|ip6-localhost|ip6-loopback|.*\.localhost)$/;
+const OWN_ADDRESS = /^(127|0)\.\d+\.\d+\.\d+$/;
+const IN_SIX = /^\[(?:::ffff:|::|64:ff9b::)([0-9a-f]{1,4}):[0-9a-f]{1,4}\]$/; // IPv4 within IPv6, and its first half
 
 /** Returns the addresses of a list, or of text in which commas divide them; each one once. */
 export function addressesOf(url) {
@@ -29,7 +31,24 @@ export function maySendOn(from, to) {
   const family = FAMILIES[target.protocol];
   if (!family || family !== FAMILIES[source.protocol]) return false;
   if (PLAIN.has(target.protocol) && !PLAIN.has(source.protocol)) return false;
-  return !LOOPBACK.test(target.hostname) || LOOPBACK.test(source.hostname);
+  return !isOwnMachine(target.hostname) || isOwnMachine(source.hostname);
+}
+
+/** True for each spelling of an address by which a machine reaches itself alone; names are not resolved here. */
+export function isOwnMachine(host) {
+  const name = canonical(host);
+  if (!name || OWN_NAME.test(name) || OWN_ADDRESS.test(name) || name === "[::1]" || name === "[::]") return true;
+  const half = parseInt(IN_SIX.exec(name)?.[1] ?? "", 16) >> 8;
+  return IN_SIX.test(name) && (half === 127 || half === 0);
+}
+
+/** Returns a host as the URL of a web page has it: `127.1` and `0x7f.1` are `127.0.0.1`. */
+function canonical(host) {
+  try {
+    return new URL(`http://${host}`).hostname.replace(/\.$/, "");
+  } catch {
+    return host.toLowerCase();
+  }
 }
 
 export class Candidates {

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.errors import ProtocolError, UsageError
-from dataspace.transport.addresses import Address, parse_url
+from dataspace.errors import ProtocolError, Unreachable, UsageError
+from dataspace.transport.addresses import Address, is_own_machine, parse_url
 from dataspace.transport.candidates import HOPS, Candidates, joined, may_send_on, parse_urls
 
 LISTED = tuple(parse_url(f"tcp://{name}:1") for name in "abc")
@@ -206,3 +206,47 @@ def test_none_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_others_are_refused(wrong: str | list[str]) -> None:
     with pytest.raises(UsageError, match="address"):
         parse_urls(wrong)
+
+
+OWN = [
+    *("localhost", "LOCALHOST", "localhost.", "LocalHost.localdomain", "a.localhost", "ip6-localhost"),
+    *("127.0.0.1", "127.1", "127.0.1", "127.255.255.254", "127.0.0.1.", "0x7f.1", "0x7f000001"),
+    *("2130706433", "017700000001", "0177.0.0.1", "0.0.0.0", "0", "0.0.0.1"),
+    *("[::1]", "[0:0:0:0:0:0:0:1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]"),
+    *("[::ffff:0.0.0.0]", "[64:ff9b::7f00:1]"),
+]
+"""Spellings of addresses by which a machine reaches itself."""
+
+OTHERS = [
+    *("10.0.0.1", "example.org", "128.0.0.1", "1.127.0.0", "192.168.1.1", "localhost.example.org"),
+    *("mylocalhost", "[::2]", "[fe80::1]", "[2001:db8::1]", "[::ffff:10.0.0.1]", "[64:ff9b::a00:1]"),
+]
+
+
+def test_a_daemon_of_another_machine_sends_no_client_to_its_own_in_any_spelling() -> None:
+    far = parse_url("tls://far:1")
+    for host in OWN:
+        target = parse_url(f"tls://{host}:1")
+        assert is_own_machine(target.host) and not may_send_on(far, target), host
+        assert may_send_on(parse_url("tls://127.0.0.1:2"), target), host
+    for host in OTHERS:
+        target = parse_url(f"tls://{host}:1")
+        assert not is_own_machine(target.host) and may_send_on(far, target), host
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1:1", "127.9.9.9:1", "::1:1", "::ffff:127.0.0.1:1", "unix"])
+def test_a_name_is_judged_by_the_address_that_it_has(peer: str) -> None:
+    """A name may resolve to anything: nothing is sent to a socket of this machine that another one named."""
+    candidates = Candidates(LISTED)
+    candidates.begin()
+    candidates.take()
+    candidates.check_reached("10.0.0.1:1")
+    candidates.sent_away(ProtocolError("elsewhere", "", ELSE[0].url))
+    assert candidates.take() == ELSE[0]
+    with pytest.raises(Unreachable, match="is on this machine"):
+        candidates.check_reached(peer)
+    candidates.check_reached("10.0.0.2:1")
+    candidates.now = LISTED[0]
+    candidates.check_reached(peer)  # that this client has named
+    candidates.now = ELSE[1]
+    candidates.check_reached(peer)  # that a daemon of this machine has named
