@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from dataspace.client.blocking.waiting import Blocking, Waiter, waiting
+from dataspace.client.blocking.waiting import Blocking, Waiter, documented_by, waiting
 from dataspace.client.blocks import BlockingOnly
 from dataspace.client.jobs import Job, Jobs
 from dataspace.client.reports import check_open
@@ -75,5 +75,24 @@ class BlockingJobs(BlockingOnly, Blocking[Jobs]):
         self._wait = wait
 
     def __iter__(self) -> Iterator[BlockingJob]:
-        while (job := self._wait(self._remote.next_job)) is not None:
-            yield BlockingJob(job, self._wait)
+        while (job := self.next_job()) is not None:
+            yield job
+
+    @documented_by(Jobs.next_job)
+    def next_job(self) -> BlockingJob | None:
+        job = self._wait(self._remote.next_job)
+        return None if job is None else BlockingJob(job, self._wait)
+
+    @documented_by(Jobs.done)
+    def done(self, *jobs: BlockingJob) -> int:
+        return self._wait(self._remote.done, *[each.itself for each in jobs])
+
+    @property
+    def group(self) -> str:
+        """The name of the group."""
+        return self._remote.group
+
+    @property
+    def ready(self) -> int:
+        """How many jobs have come that the program has not taken."""
+        return self._remote.ready

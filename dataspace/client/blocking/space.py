@@ -9,8 +9,9 @@ Always: it behaves as ``RemoteSpace``; closing it ends the thread.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
 from types import TracebackType
@@ -36,10 +37,10 @@ from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.holds import RELEASED, Hold
 from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation
-from dataspace.client.publications import Publication
+from dataspace.client.publications import Capability, Publication
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.space import Observing, RemoteSpace
-from dataspace.errors import Closed, DataspaceError
+from dataspace.errors import Closed, DataspaceError, UsageError
 from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
 from dataspace.streams.stages.functions import check_sync
@@ -134,6 +135,7 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
         self._token: trio.lowlevel.TrioToken
         self._stop: trio.Event
         self._closed = False
+        self._process = os.getpid()
 
         async def main() -> None:
             async with opening() as self._remote:
@@ -168,6 +170,8 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
         """Sends goodbye and ends the thread; the session's facts are retracted.  May be called again."""
         if not self._closed:
             self._closed = True
+            if os.getpid() != self._process:
+                return  # the thread is in the parent, to which the connection belongs
             try:
                 self._token.run_sync_soon(self._stop.set)
             except trio.RunFinishedError:
@@ -309,6 +313,9 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
     def _wait(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         if self._closed:
             raise Closed("the connection is closed")
+        if os.getpid() != self._process:
+            made = f"this connection was made by process {self._process}, whose thread it needs"
+            raise UsageError(f"{made}: after a fork, connect again in the child")
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except (
@@ -436,10 +443,63 @@ class BlockingPublication(Blocking[Publication]):
         """The time of the first capability; None once it is released."""
         return self._remote.time
 
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self._remote.topic
+
+    @property
+    def partition(self) -> int:
+        """The number of its partition."""
+        return self._remote.partition
+
+    @property
+    def name(self) -> str:
+        """The name by which another connection, or another process, can resume the publication."""
+        return self._remote.name
+
+    @property
+    def sent(self) -> Mapping[Time, int]:
+        """Batches of each open epoch that were sent under this name before it was taken up."""
+        return self._remote.sent
+
+    @property
+    def capabilities(self) -> list[BlockingCapability]:
+        """Further capabilities of a publication that was taken up by its name, beside the first."""
+        return [BlockingCapability(each, self._wait) for each in self._remote.capabilities]
+
     send = waiting(Publication.send)
     finish = waiting(Publication.finish)
     advance = waiting(Publication.advance)
+    release = waiting(Publication.release)
     flush = waiting(Publication.flush)
+
+    @documented_by(Publication.hold)
+    def hold(self, time: Time) -> BlockingCapability:
+        return BlockingCapability(self._wait(self._remote.hold, time), self._wait)
+
+    @documented_by(Publication.crash)
+    def crash(self, reason: str) -> None:
+        async def leave() -> None:
+            self._remote.crash(reason)
+
+        self._wait(leave)
+
+
+class BlockingCapability(Blocking[Capability]):
+    """The right to send at ``time`` and later; see ``Capability``."""
+
+    def __init__(self, capability: Capability, wait: Waiter) -> None:
+        self._remote = capability
+        self._wait = wait
+
+    @property
+    def time(self) -> Time | None:
+        """The earliest time; None once it is released."""
+        return self._remote.time
+
+    downgrade = waiting(Capability.downgrade)
+    release = waiting(Capability.release)
 
 
 class BlockingObservation(BlockingOnly, Blocking[Observation]):

@@ -8,8 +8,19 @@ import pytest
 
 import dataspace
 from dataspace import BlockingSpace, RemoteSpace
-from dataspace.client.blocking.space import BlockingPublication
-from dataspace.client.publications import Publication
+from dataspace.client.blocking.jobs import BlockingJobs
+from dataspace.client.blocking.space import (
+    BlockingCapability,
+    BlockingHold,
+    BlockingLock,
+    BlockingObservation,
+    BlockingPublication,
+)
+from dataspace.client.holds import Hold
+from dataspace.client.jobs import Jobs
+from dataspace.client.locks import Lock
+from dataspace.client.observations import Observation
+from dataspace.client.publications import Capability, Publication
 
 VERBS = [
     name
@@ -33,10 +44,34 @@ def test_the_usual_verbs_are_there() -> None:
     assert set(usual.split()) <= set(VERBS)
 
 
-@pytest.mark.parametrize("name", ["send", "advance", "flush"])
-def test_so_are_those_of_a_publication(name: str) -> None:
-    blocking, awaited = getattr(BlockingPublication, name), getattr(Publication, name)
-    assert inspect.signature(blocking).parameters == inspect.signature(awaited).parameters
+PAIRS: dict[type, tuple[type, str]] = {
+    BlockingPublication: (Publication, "fail join leave may_be_away reconnected returned"),
+    BlockingCapability: (Capability, ""),
+    BlockingHold: (Hold, "keep"),
+    BlockingLock: (Lock, "acquire lost on_lost release"),  # of the block
+    BlockingJobs: (
+        Jobs,
+        "aclose arrive deliveries extend fail finish key_order know open reach reopen run seen settle",
+    ),
+    BlockingObservation: (
+        Observation,
+        "abort abort_nowait aclose bind enter kind needs_tasks open peek promistream_version read read_some"
+        " release",
+    ),
+}
+"""Objects of both clients, and what a blocking program does not need: the wire's side, streams, and tasks."""
+
+
+@pytest.mark.parametrize("kind", PAIRS, ids=[each.__name__ for each in PAIRS])
+def test_an_object_has_the_same_members_with_and_without_async(kind: type) -> None:
+    awaited, others = PAIRS[kind]
+    members = [name for name in dir(awaited) if not name.startswith("_")]
+    assert [name for name in members if not hasattr(kind, name)] == sorted(others.split())
+    for name in members:
+        blocking, verb = getattr(kind, name, None), getattr(awaited, name)
+        if inspect.iscoroutinefunction(verb) and callable(blocking) and name not in ("next_epoch", "each"):
+            assert list(inspect.signature(blocking).parameters) == list(inspect.signature(verb).parameters)
+            assert blocking.__doc__ == verb.__doc__ and not inspect.iscoroutinefunction(blocking)
 
 
 def test_connecting_takes_the_same_arguments() -> None:
