@@ -7,11 +7,13 @@ changes.  So a change is written again as often as there are tiers above its ran
 
 Always: an epoch is in one range, in order.  Ranges are merged only if they follow each other in the log's
 chain, without missing epochs between.  Of a merger and an archiver that write one version, one begins again.
-Replaced objects stay for a day.
+Replaced objects stay for a day.  Memory is bounded: ranges whose rows of one label would take more
+are merged no further, and a state that is too large stays as it is.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +26,7 @@ from dataspace.errors import UsageError
 from dataspace.faults import reach
 from relay.archive.archive import Archive
 from relay.archive.columns import ColumnObject, Types, columns_of
-from relay.archive.intervals import Clusters, ColumnPart, GatheredRows, facts_after, merged
+from relay.archive.intervals import Clusters, ColumnPart, GatheredRows, Kind, facts_after, merged
 from relay.archive.manifest import (
     COLUMNS,
     SEGMENTS,
@@ -49,6 +51,15 @@ MERGED_BYTES: Final = 128 << 20
 MERGED_BODIES: Final = 1 << 30
 """The same in bytes of its segments before compression."""
 
+MERGED_MEMORY: Final = 512 << 20
+"""Bytes of memory that a merge may take, by ``ROW_MEMORY`` and ``BODY_MEMORY``."""
+
+ROW_MEMORY: Final = 320
+"""Bytes of memory for each row of the label that is merged."""
+
+BODY_MEMORY: Final = 4
+"""The same for each byte of the row in the log."""
+
 TIER: Final = 4
 """A tier is so many times as large as the tier below."""
 
@@ -60,13 +71,14 @@ class MergeRules:
     changes: int = MERGED_CHANGES
     bytes: int = MERGED_BYTES
     bodies: int = MERGED_BODIES
+    memory: int = MERGED_MEMORY
     clusters: Clusters = field(default_factory=dict)
 
 
 class Merger:
     """What merges the ranges of one archive.  For one thread at a time; all calls block.
 
-    It holds the segments of the ranges compressed, and the rows of one label: up to some 150 bytes a change.
+    It holds the segments of the ranges compressed, and the rows of one label, both bounded by ``rules``.
     """
 
     def __init__(self, archive: Archive, *, term: int | None = None, rules: MergeRules | None = None) -> None:
@@ -122,7 +134,7 @@ class Merger:
     def _merged(self, manifest: ArchiveManifest, run: Sequence[Range], first: int) -> Range:
         """Writes one range of several, and the manifest that names it instead of them."""
         finished = manifest.version
-        work = _Work(self.archive, manifest, self.rules.clusters)
+        work = _Work(self.archive, manifest, self.rules)
         made, state = work.merged(self.writer, run, self._begin(manifest, first))
         time = store_time(self.archive)
         reach("merge-before-manifest")
@@ -161,21 +173,30 @@ def _runs(manifest: ArchiveManifest, rules: MergeRules, *, by_tiers: bool) -> It
     ranges = manifest.ranges
     follows = [False, *[_follows(manifest, *pair) for pair in pairwise(ranges)]]
     weights = [_weight(each, rules) for each in ranges]
+    costs = [_Cost() if manifest.topic else _Cost.of(each) for each in ranges]  # steps have no rows
     first = 0
     while first < len(ranges):
-        beyond = _run_at(first, weights, follows, rules, by_tiers=by_tiers)
+        beyond = _run_at(first, weights, follows, costs, rules, by_tiers=by_tiers)
         if beyond > first:
             yield first, beyond
         first = max(first + 1, beyond)
 
 
 def _run_at(
-    first: int, weights: Sequence[int], follows: Sequence[bool], rules: MergeRules, *, by_tiers: bool
+    first: int,
+    weights: Sequence[int],
+    follows: Sequence[bool],
+    costs: Sequence[_Cost],
+    rules: MergeRules,
+    *,
+    by_tiers: bool,
 ) -> int:
     """Returns the place after the run that begins at a place, or that place if no run begins there."""
     total = tier = 0
+    cost = _Cost()
     for at in range(first, len(weights)):
-        if weights[at] >= rules.changes or (at > first and not follows[at]):
+        cost += costs[at]
+        if weights[at] >= rules.changes or (at > first and (not follows[at] or cost.memory() > rules.memory)):
             break
         total, tier = total + weights[at], max(tier, _tier(weights[at]))
         if at > first and (total >= rules.changes or (by_tiers and _tier(total) > tier)):
@@ -195,6 +216,33 @@ def _weight(of: Range, rules: MergeRules) -> int:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What decides the memory of a merge: the rows of each label, of which one is merged at a time, and bytes
+    in the log, which may be of one label, since objects do not say how much they were compressed."""
+
+    rows: Counter[Kind] = field(default_factory=Counter)
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, of: Range) -> _Cost:
+        columns = [file for file in of.files if file.form == COLUMNS]
+        rows = {(file.label, file.arity): file.rows for file in columns} or {(None, -1): of.changes}
+        return cls(Counter(rows), of.bytes)
+
+    def __add__(self, other: _Cost) -> _Cost:
+        return _Cost(self.rows + other.rows, self.bytes + other.bytes)
+
+    def memory(self, state_rows: int = 0) -> int:
+        """Returns the bytes of memory at most, beside a state of so many rows before it."""
+        most, row = max(self.rows.values(), default=0), self.bytes // max(1, self.rows.total())
+        return ROW_MEMORY * most + BODY_MEMORY * self.bytes + state_rows * (ROW_MEMORY + BODY_MEMORY * row)
+
+
+def _cost(run: Sequence[Range]) -> _Cost:
+    return sum([_Cost.of(each) for each in run], _Cost())
+
+
 def _follows(manifest: ArchiveManifest, one: Range, other: Range) -> bool:
     """True if a range follows another in the chain of the log, with no missing epoch between them."""
     gaps = any(one.last < last and first < other.first for first, last in manifest.missing)
@@ -208,10 +256,11 @@ ATTEMPTS: Final = 10
 class _Work:
     """The reading and writing for one merge; ``types`` are the classes that it settled."""
 
-    def __init__(self, archive: Archive, manifest: ArchiveManifest, clusters: Clusters) -> None:
+    def __init__(self, archive: Archive, manifest: ArchiveManifest, rules: MergeRules) -> None:
         self._archive = archive
         self._known = manifest.types
-        self._clusters = clusters
+        self._clusters = rules.clusters
+        self._memory = rules.memory
         self._manifest = manifest
         self.types: Final[dict[str, str]] = {}
 
@@ -228,7 +277,7 @@ class _Work:
         writer.put(files[0], content)
         known, stated, net = None, list[ArchivedFile](), 0
         if not self._archive.place.topic:  # whose steps have no columns
-            known, before = self._state(begin, last)
+            known, before = self._state(begin, run)
             gathered = self._gathered([before, *[self._parts(each) for each in run]])
             name = random_name(first.first, last.last, "parquet")
             held = f"{begin:012}-{name.rpartition('-')[2]}"
@@ -280,12 +329,17 @@ class _Work:
             file.label, file.arity, partial(self._archive.content, file), is_state=file.form == STATES
         )
 
-    def _state(self, begin: int, last: Range) -> tuple[ArchivedState | None, list[ColumnPart]]:
-        """Returns the state before a merged range, which it has already or is to have, and its objects."""
+    def _state(self, begin: int, run: Sequence[Range]) -> tuple[ArchivedState | None, list[ColumnPart]]:
+        """Returns the state before a merged range, which it has already or is to have, and its objects.
+
+        None for one that would take too much memory: if there is one it stays, and says of fewer epochs
+        when its facts ended.
+        """
         archive = self._archive
         near = nearest_state(archive, begin)
         if near is not None and near.epoch == begin:
-            return near, list(map(self._part, near.files))
+            is_small = _cost(run).memory(near.rows) <= self._memory
+            return (near, list(map(self._part, near.files))) if is_small else (None, [])
         if near is None and self._manifest.first > 1:
             return None, []
         since = 0 if near is None else near.epoch
@@ -293,11 +347,13 @@ class _Work:
         rows = (0 if near is None else near.rows) + sum([each.net for each in between])
         if not between or sum([each.changes for each in between]) < rows:
             return None, []
+        if _cost([*between, *run]).memory(rows) > self._memory:
+            return None, []
         held = [] if near is None else list(map(self._part, near.files))
         gathered = self._gathered([held, *[self._parts(each) for each in between]])
         time = between[-1].until
         made = list(facts_after(gathered, begin, time))
-        state = ArchivedState(begin, time, 0, last.last, ())
+        state = ArchivedState(begin, time, 0, run[-1].last, ())
         return state, [replace(_made(each), is_state=True) for each in made]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from math import log2
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from index.values.values import Record
-from relay.archive import columns as making, intervals, orphans
+from relay.archive import columns as making, intervals, merging, orphans
 from relay.archive.archive import Archive
 from relay.archive.archiver import Archiver, RangeSizes
 from relay.archive.columns import exact_changes, exact_intervals
@@ -25,6 +26,8 @@ from relay.archive.writing import NotThisArchive
 from relay.log.reader import LogReader
 from tests.relay.archive.histories import LET_GO, ArchivedLog, Killed, striking
 from tests.relay.archive.memory import ObjectsInMemory
+from tests.relay.archive.test_archive_columns import segments_of
+from tests.relay.archive.test_states import copied
 
 parquet: Any = pytest.importorskip("pyarrow.parquet", reason="the extra `archive` is not installed")
 
@@ -366,3 +369,44 @@ def test_rows_are_ordered_by_fields_where_asked_for(kept: ArchivedLog) -> None:
     assert rows == sorted(rows) and rows != sorted(rows, key=lambda each: each[1])
     assert b'"order": [1]' in parquet.read_schema(__import__("io").BytesIO(content)).metadata[b"dataspace"]
     assert verify_archive(archive, deep=True).damages == ()
+
+
+def test_no_merge_takes_more_memory_than_its_rules_allow(kept: ArchivedLog) -> None:
+    """By the rows of one label at a time, and the bytes that its rows have in the log."""
+    for at in range(40):
+        kept.turn([Record("narrow", at, each) for each in range(4)], [Record("wide", at, "x" * 5_000)])
+        kept.archive()
+    few, many = copied(kept), copied(kept)
+    for archive, memory in ((few, 100_000), (many, 1 << 30)):
+        rules = MergeRules(changes=10_000, memory=memory)
+        merger(archive, rules).merge_all(lambda _: None)
+        for each in archive.ranges():
+            assert each.merged == 1 or merging._cost([each]).memory() <= memory
+        assert verify_archive(archive, deep=True).damages == ()
+        assert merger(archive, rules).merge_due() is None
+    assert len([*many.ranges()]) == 1
+    assert 9 <= len([*few.ranges()]) <= 14, "a few of them, as 20 000 bytes each would take"
+
+
+@pytest.mark.parametrize("width", [10, 400])
+def test_what_a_merge_takes_is_what_was_reckoned(width: int) -> None:
+    """In the memory of Arrow, which has the rows; within a factor of two."""
+    import pyarrow
+
+    turns = [[Record("r", at, each, "x" * width) for each in range(100)] for at in range(100)]
+    segments = segments_of([(turn, (), turns[at - 1] if at else ()) for at, turn in enumerate(turns)])
+    made, types = making.columns_of(segments, {})
+    parts = [[intervals.ColumnPart(each.label, each.arity, partial(_content, each)) for each in made]]
+    rows, bodies = sum([each.rows for each in made]), sum([len(each.body) for each in segments])
+    default = pyarrow.default_memory_pool()
+    pool = pyarrow.proxy_memory_pool(default)
+    pyarrow.set_memory_pool(pool)
+    try:
+        assert [*intervals.merged(intervals.GatheredRows(parts, types), {}, 0)]
+    finally:
+        pyarrow.set_memory_pool(default)
+    assert pool.max_memory() <= merging.ROW_MEMORY * rows + merging.BODY_MEMORY * bodies
+
+
+def _content(of: making.ColumnObject) -> bytes:
+    return of.content

@@ -16,6 +16,7 @@ from index.values.values import Map, Record, Value, key, same
 from relay.archive.archive import Archive
 from relay.archive.archiver import RangeSizes
 from relay.archive.columns import ERASED_VALUE, exact_changes, exact_intervals
+from relay.archive.erasure.erasing import erase
 from relay.archive.manifest import ArchivedFile
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.states import StateFiles, state_files
@@ -131,6 +132,27 @@ def test_every_fact_of_every_epoch_is_found_however_ranges_were_merged(
     Merger(archive).merge_all(lambda _: None)
     assert len([*archive.ranges()]) == 1 and not [*archive.states()]
     assert check_states(base, archive, oracle.__getitem__) == EPOCHS + 1
+
+
+@pytest.mark.parametrize("runs", [*compositions(EPOCHS)][1::3], ids=str)
+def test_a_state_that_is_too_large_to_merge_stays_and_every_fact_is_found(
+    base: ArchivedLog, runs: list[tuple[int, int]]
+) -> None:
+    oracle = [{key(each) for each in state_at(base.log, epoch)} for epoch in range(EPOCHS + 1)]
+    archive = copied(base)
+    for first, beyond in reversed(runs):
+        merge_run(archive, first, beyond)
+    before = {each.epoch: each for each in archive.states()}
+    for first in range(len(runs) - 2, -1, -2):
+        merge_run(archive, first, first + 2, memory=1)
+        begin = [*archive.ranges()][first].first - 1
+        assert [each for each in archive.states() if each.epoch == begin] == [
+            each for epoch, each in before.items() if epoch == begin
+        ], "as it was, and none is new"
+        check_states(base, archive, oracle.__getitem__)
+        assert verify_archive(archive, deep=True).damages == ()
+    erase(archive, parse_pattern("q(_, _)"), 10**9, "me")
+    assert verify_archive(archive, deep=True).damages == ()
 
 
 def test_states_have_no_more_rows_than_there_were_changes(base: ArchivedLog) -> None:
