@@ -38,7 +38,7 @@ from server.owners.bearers import LEASE, TRUSTED, Bearer
 from server.owners.turn_numbers import refusal
 from server.sessions.peer import Peer
 from server.spaces.groups.group import Settled
-from server.spaces.groups.groups import Done
+from server.spaces.groups.settling import Done
 from server.spaces.ledger import Plan
 from server.spaces.packed import Operations, check, check_pair, read
 from server.spaces.space import HostedSpace

@@ -6,6 +6,7 @@ before it is struck.  Machine code has no lines, so such tests need the pure bui
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,17 @@ from typing import Any
 
 import dataspace
 import index
+import relay
 import server
+
+GROUPS = tuple(
+    str(Path(package.__file__ or "").parent / rest)
+    for package, rest in ((relay, "groups"), (server, "spaces/groups"), (server, "groups"))
+)
+"""Where the work for groups is."""
+
+BLOCKS = ("try:", "with ", "async with ")
+"""How lines begin that only enter or leave a block."""
 
 SOURCES = tuple(str(Path(package.__file__ or "").parent) for package in (dataspace, index, server))
 
@@ -31,6 +42,7 @@ def strike(
 
     ``but`` are functions, by their qualified names, in which none is raised.
 
+    A line that only enters or leaves a block is none: it raises nothing of its own, and is outside of it.
     Yields what returns the lines that are left until then.
     """
     left = at
@@ -44,7 +56,7 @@ def strike(
             return None
         if event == "line" and sys.exc_info()[1] is None:  # one exception at a time
             left -= 1
-            if not left:
+            if left <= 0 and not linecache.getline(name, frame.f_lineno).strip().startswith(BLOCKS):
                 raise error(f"struck at line {at}")
         return trace
 

@@ -19,7 +19,7 @@ import trio
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.changes import Epoch
 from relay.following.polling import SLICE_SECONDS, Polled
-from relay.log.notes import Note
+from relay.log.notes import Note, Notes
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
 from relay.log.segments import Segment
@@ -111,7 +111,7 @@ class Following(Polled):
         """Raises ``Refused``: turns are the leader's."""
         raise self._refusal()
 
-    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None, notes: Sequence[Note] = ()) -> None:
+    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None, notes: Notes = ()) -> None:
         """Raises ``Refused``: epochs are the leader's."""
         raise self._refusal()
 

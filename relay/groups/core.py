@@ -507,6 +507,8 @@ class GroupCore:
             member.size -= delivery.item.size
         if not member.out:
             member.is_alone = False
+            if member.is_brief and member.is_ending and self.members.get(member.holder) is member:
+                del self.members[member.holder]
         return member
 
     def give_back(self, delivery: JobDelivery, *, due: int = 0) -> list[JobDelivery]:

@@ -39,6 +39,7 @@ class GroupMember:
         "holder",
         "in_flight",
         "is_alone",
+        "is_brief",
         "is_ending",
         "is_in_row",
         "is_quiet",
@@ -61,6 +62,8 @@ class GroupMember:
         """True after a deadline passed, until the member says anything: it gets nothing meanwhile."""
         self.is_ending = False
         """True once its connection is gone: it gets nothing, and keeps what it has until its session ends."""
+        self.is_brief = False
+        """True for a request: once it is ending, it is a member until its last item is settled."""
         self.is_alone = False
         """True while it has an item in its last attempt, beside which it gets nothing, or waits for one."""
 

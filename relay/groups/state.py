@@ -147,6 +147,12 @@ class GroupState:
         self.is_live = False
         """True if every epoch on disk is read: then ``GroupStates.fed`` says how far, for all such groups."""
 
+    def become(self, other: GroupState) -> None:
+        """Takes over the state that a checkpoint has, all of it."""
+        self.is_live = False
+        for name in ("topic", "least", "undone", "above", "failed", "saved", "noted", "read"):
+            setattr(self, name, getattr(other, name))
+
     def is_undone(self, at: At) -> bool:
         """True if an item is not done; of an item beyond ``read`` this does not say that it exists."""
         return at in self.undone or (at > self.read and at not in self.above)
@@ -168,19 +174,25 @@ class GroupState:
     def revive(self, items: Iterable[Item]) -> None:
         """Notes that items up to ``read`` are undone again; O(undone items), which stay in order."""
         undone = sorted([*self.undone.values(), *[each for each in items if each.at not in self.undone]])
-        self.undone.clear()
-        self.undone.update([(each.at, each) for each in undone])
+        self.undone = {each.at: each for each in undone}
 
     def take(self, item: Item) -> bool:
         """Reads the next item, beyond all before; returns False if that is done already."""
-        self.read = item.at
-        if item.at in self.above:
-            self.above.discard(item.at)
+        at = item.at
+        if at in self.above:
+            self.read = at  # before the item leaves ``above``, else it would be read again after an error
+            self.above.discard(at)
             return False
-        if item.at in self.failed:
-            item.attempts, item.due = self.failed.pop(item.at)
-        self.undone[item.at] = item
+        if (failed := self.failed.get(at)) is not None:
+            item.attempts, item.due = failed
+        self.undone[at] = item
+        self.read = at  # once it is among the undone ones, else it would be lost with an error between
+        self.failed.pop(at, None)
         return True
+
+    def unread(self) -> None:
+        """Forgets items beyond ``read``, which an error has left there: they are read again."""
+        self.undone = {at: item for at, item in self.undone.items() if at <= self.read}
 
     def pass_to(self, at: At, items: Iterable[Item]) -> None:
         """Reads up to a position of a topic: these items are undone, and the others are done.
@@ -194,8 +206,9 @@ class GroupState:
                 self.undone[item.at] = item
         self.above = {each for each in self.above if each > at}
         self.failed = {each: more for each, more in self.failed.items() if each > at}
-        self.read = self.noted = at
+        self.noted = at
         self.saved = whole_before(at)
+        self.read = at  # the last: until then the note can be taken in again
 
     def read_note(self) -> Fields | None:
         """Returns the fields of a ``READ`` note about a running group; None if nothing is to be noted.
@@ -231,8 +244,28 @@ class GroupStates(dict[str, GroupState]):
 
     fed = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: dict[str, str] = {}
+        """Groups with a note that could not be taken in, and why; their state may lack what it says."""
+
     def take_in(self, kind: str, fields: Any) -> None:
-        """Does what a note about groups says; O(its items)."""
+        """Does what a note about groups says; O(its items).
+
+        A note that was taken in by half is taken in again.  A note that cannot be taken in at all makes its
+        group one of ``refused``, and neither the start of the daemon nor the notes of other groups fail.
+        """
+        try:
+            self._take_in(kind, fields)
+        except Exception:  # noqa: BLE001  # a fence around the notes of one group, as the docstring says
+            try:
+                self._take_in(kind, fields)
+            except Exception as error:  # noqa: BLE001  # as above
+                self.refused[str(fields[0]) if fields else ""] = (
+                    f"a note {kind!r} cannot be taken in: {error!r}"
+                )
+
+    def _take_in(self, kind: str, fields: Any) -> None:
         if kind == DONE:
             name, *cells = fields
             if (group := self.get(name)) is not None:
@@ -255,22 +288,20 @@ class GroupStates(dict[str, GroupState]):
         elif kind == GROUP_ENDED:
             for name in fields:
                 self.pop(name, None)
+                self.refused.pop(name, None)
 
     def _replace(self, fields: Any) -> None:
         name, epoch, position, least, undone, above, failed, *topic = fields
+        state = GroupState(name, (epoch, position), least, topic[0] if topic else 0)
+        state.undone = {item.at: item for item in map(Item.of, undone)}
+        state.above.update(zip(above[::2], above[1::2], strict=True))
+        state.failed = {(epoch, position): (attempts, due) for epoch, position, attempts, due in failed}
         group = self.get(name)
         if group is None:
-            group = self[name] = GroupState(name)
-        group.read = group.noted = (epoch, position)
-        group.least, group.is_live, group.topic = least, False, topic[0] if topic else 0
-        group.saved = whole_before(group.read)
-        group.undone.clear()
-        for packed in undone:
-            item = Item.of(packed)
-            group.undone[item.at] = item
-        group.above.clear()
-        group.above.update(zip(above[::2], above[1::2], strict=True))
-        group.failed = {(epoch, position): (attempts, due) for epoch, position, attempts, due in failed}
+            self[name] = state
+        else:
+            group.become(state)
+        self.refused.pop(name, None)
 
     def needs_after(self) -> int | None:
         """Returns the epoch after which groups need the log; None where no group does."""

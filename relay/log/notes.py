@@ -11,11 +11,11 @@ note has no secret, only its digest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from dataspace.kernel.changes import Origin
+from dataspace.kernel.changes import Epoch, Origin
 from index.values.values import Value
 from relay.groups.state import KINDS as OF_GROUPS, GroupStates
 from relay.store.errors import LogDamaged
@@ -41,6 +41,10 @@ class Note(NamedTuple):
     kind: str
     fields: tuple[Value, ...]
     required: bool = False
+
+
+Notes: TypeAlias = "Sequence[Note] | Callable[[Epoch], Sequence[Note]]"
+"""The notes of an epoch, or what makes them once the epoch has its number and is not on its way yet."""
 
 
 class KnownSession(NamedTuple):

@@ -33,7 +33,7 @@ from dataspace.transport.reactor import Reactor
 from relay.delivery.gate import Gate
 from relay.groups.state import Fields
 from relay.log.log import SNAPSHOT_CHANGES, Log
-from relay.log.notes import Note, derived_messages, take_in
+from relay.log.notes import Note, Notes, derived_messages, take_in
 from relay.log.recent import Recent
 from relay.log.retention import Retention, Trimmed
 from relay.log.segments import Encoded, encode, encode_note
@@ -183,16 +183,20 @@ class GroupCommit(GroupWriter[_Entry]):
 
     # -- turns ----------------------------------------------------------------------------------------
 
-    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None, notes: Sequence[Note] = ()) -> None:
+    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None, notes: Notes = ()) -> None:
         """Queues the next epoch for the disk; ``on_durable`` is called with it once it is there.
 
-        ``notes`` are in the same transaction, behind the epoch and under its number.
+        ``notes`` are in the same transaction, behind the epoch and under its number; where they depend on
+        that number, a function returns them.
         O(size) up to a bound, does not wait.  The epoch must not change any more.  Raises ``LogFailed`` once
-        the disk has failed, and what encoding raises; then the epoch is not queued, and its number is free.
+        the disk has failed, and what encoding or ``notes`` raises; then the epoch is not queued, and its
+        number is free.
         """
         self.check_open()
         entry = _Entry(epoch, on_durable)
         number, at, _, messages, _, _, client, sequence, _ = epoch
+        if callable(notes):
+            notes = notes(epoch)
         if messages and (count := self.derived(epoch)):
             notes = (*notes, derived_messages(count))
         if notes:

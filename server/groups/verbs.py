@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.errors import DeliveryLost, Refused
+from dataspace.steps import Steps, at_once
 from dataspace.wire.arguments import number, text
 from dataspace.wire.consuming import LONGEST_SECONDS, MOST_ATTEMPTS, ConsumeOptions
 from index.patterns.patterns import matcher
@@ -19,18 +20,22 @@ from relay.groups.core import Cell
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from server.groups.consuming import check_source, given, may_divide
 from server.sessions.peer import Peer
-from server.spaces.groups.dead import retry
-from server.spaces.groups.definitions import alter, delete, joined, seek
+from server.spaces.groups.dead import retrying
+from server.spaces.groups.definitions import alter, check_disk, delete, joined, seek
 from server.spaces.groups.group import StreamMember, WorkGroup, stated
 
 if TYPE_CHECKING:
     from server.sessions.requests import Verb
+    from server.spaces.groups.groups import SpaceGroups
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that a request for items may wait."""
 
 MOST: Final = 10_000
 """Deliveries in one request or answer."""
+
+FEW: Final = 32
+"""Deliveries that end in one step, without a turn of the lane."""
 
 SHOWN: Final = 10_000
 """Deliveries in the answer to one request about groups."""
@@ -54,32 +59,62 @@ async def _settle(peer: Peer, arguments: Map) -> Value:
     await trio.lowlevel.checkpoint()
     groups = peer.hosted.groups
     group = groups.find(_named(peer, arguments))
+    check_source(peer.permit, group.options.topic, group.pattern)
     after, blame, reason = _seconds(arguments), arguments.get("blame", True), text(arguments, "reason", "")
     if not isinstance(blame, bool):
         raise Refused("bad-request", f"blame must be true or false, got {blame!r:.60}")
     done = _cells(arguments.get("done", ()))
     settled = groups.judge([(group.name, _flat(done))], peer.principal) if done else ()
     wanted = {verb: _deliveries(peer, group, arguments.get(verb, ())) for verb in ("again", "dead", "extend")}
+    if settled or wanted["dead"] or (wanted["again"] and groups.is_stuck()):
+        check_disk(peer.hosted)
     if settled:
         for note in groups.notes(settled):
             peer.hosted.note(note)
         groups.settled(settled)
+    epoch = peer.hosted.space.epoch
+    ends = _ends(groups, group, wanted, _Given(reason, after, blame))
+    if sum(map(len, wanted.values())) <= FEW:
+        at_once(ends)
+    else:
+        await peer.work().do(ends)
+    groups.touched(group)
+    groups.deliver(group)
+    if settled:
+        await peer.hosted.commits.wait_durable(epoch)
+    return epoch
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """How jobs are given back."""
+
+    reason: str
+    after: float
+    blame: bool
+
+
+def _ends(
+    groups: SpaceGroups, group: WorkGroup, wanted: Mapping[str, list[JobDelivery]], how: _Given
+) -> Steps[None]:
+    """Ends deliveries, or gives them more time, in steps.
+
+    Deliveries that are lost between two steps are passed over.
+    """
     for delivery in wanted["extend"]:
-        groups.took(group, delivery)
+        if delivery.token in group.core.out:
+            groups.took(group, delivery)
+        yield
     for delivery in reversed(wanted["again"]):
         if delivery.token in group.core.out:
             group.core.counts.again += 1
             groups.heard(group, delivery.member)
-            groups.fail(group, delivery, reason=reason, after=after, blame=blame, tells=False)
+            groups.fail(group, delivery, reason=how.reason, after=how.after, blame=how.blame, tells=False)
+        yield
     for delivery in wanted["dead"]:
         if delivery.token in group.core.out:
-            groups.bury(group, delivery, reason)
-    groups.touched(group)
-    groups.deliver(group)
-    epoch = peer.hosted.space.epoch
-    if settled:
-        await peer.hosted.commits.wait_durable(epoch)
-    return epoch
+            groups.bury(group, delivery, how.reason)
+        yield
 
 
 def _flat(cells: list[Cell]) -> tuple[int, ...]:
@@ -107,20 +142,23 @@ async def _take(peer: Peer, arguments: Map) -> Value:
         groups.took(group, delivery)
         came.set()
 
-    for before in [each for each in group.core.members.values() if each.is_ending and not each.out]:
-        groups.leave(group, cast("StreamMember", before))  # an earlier request, whose items are settled
     holder = ("request", came)
     member = StreamMember(holder, most, peer.principal, give, lambda _mark: None, peer.session_id)
+    member.is_brief = True
     groups.join(group, member, "", ())
-    groups.deliver(group)
+    is_answered = False
     try:
+        groups.deliver(group)
         with trio.move_on_after(wait):
             await came.wait()
         while member.credit > 0 and groups.is_touched(group):  # more than one step may hand out
             await trio.lowlevel.checkpoint()
             groups.deliver(group)
+        is_answered = True
     finally:
-        member.is_ending = True  # it keeps its items, and gets no more
+        member.is_ending = True  # it keeps the items that are answered, and gets no more
+        if not (is_answered and member.out):
+            groups.leave(group, member)
     return Map({"names": group.names, "ack_within": group.options.ack_within, "jobs": tuple(jobs)})
 
 
@@ -246,29 +284,45 @@ async def _alter(peer: Peer, arguments: Map) -> Value:
     """Pauses a group, resumes it, changes its options, moves its read position, has it try dead letters
     again, or deletes it."""
     groups = peer.hosted.groups
-    group = groups.find(_named(peer, arguments))
+    name, what = _named(peer, arguments), text(arguments, "what")
+    if name in groups.failed and what == "delete" and peer.permit.open:
+        await delete(groups, name)
+        return None
+    group = groups.find(name)
     check_source(peer.permit, group.options.topic, group.pattern)
-    what = text(arguments, "what")
     if what in ("pause", "resume"):
-        why = text(arguments, "why", "paused")[:MOST_WHY] or "paused"
-        await alter(groups, group, replace(group.options, paused=why if what == "pause" else ""))
+        why = (text(arguments, "why", "paused")[:MOST_WHY] or "paused") if what == "pause" else ""
+        await alter(groups, group, lambda options: replace(options, paused=why))
     elif what == "alter":
-        await alter(groups, group, _altered(group.options, arguments.get("options")))
+        wanted = arguments.get("options")
+        await alter(groups, group, lambda options: _altered(options, wanted))
     elif what == "retry":
-        pattern = arguments.get("pattern")
-        count = retry(peer.hosted, group, matcher(pattern) if pattern is not None else lambda _value: ())
-        groups.touched(group)
-        groups.deliver()
-        await peer.hosted.commits.wait_durable(peer.hosted.space.epoch)
-        return count
+        return await _retry(peer, group, arguments.get("pattern"))
     elif what == "delete":
-        await delete(groups, group)
+        await delete(groups, name)
     elif what == "seek":
         return await seek(groups, group, arguments.get("to"))
     else:
         known = "pause, resume, alter, retry, seek or delete"
         raise Refused("bad-request", f"what must be {known}, got {what!r:.40}")
     return None
+
+
+async def _retry(peer: Peer, group: WorkGroup, pattern: Value) -> int:
+    """Has a group try dead letters again; returns how many."""
+    hosted, groups = peer.hosted, peer.hosted.groups
+    match = matcher(pattern) if pattern is not None else lambda _value: ()
+    check_disk(hosted)
+    async with groups.changing():
+        groups.find(group.name)  # else it was deleted meanwhile
+        try:
+            count = await peer.work().do(retrying(groups, group, match))
+        finally:  # some may be undone again already
+            groups.touched(group)
+            groups.deliver()
+        epoch = hosted.space.epoch
+    await hosted.commits.wait_durable(epoch)
+    return count
 
 
 _ALTERABLE: Final[Mapping[str, tuple[float, float, str]]] = {

@@ -2,6 +2,7 @@
 
     group(SPACE, NAME, MEMBERS, OUT, UNDONE, DEAD, OLDEST, BEHIND)
     group-member(SPACE, GROUP, SESSION, OUT)
+    group-paused(SPACE, GROUP, WHY)
 
 ``OLDEST`` is the time of the oldest undone item, or null; ``BEHIND`` counts epochs that are not read.
 
@@ -11,6 +12,7 @@ is in a metric.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -23,6 +25,8 @@ from relay.groups.members import GroupCounts
 from server.spaces.groups.group import StreamMember, WorkGroup
 from server.spaces.space import HostedSpace
 from server.system import SystemSpace
+
+logger = logging.getLogger("dataspace")
 
 PAUSE: Final = 1.0
 """Seconds between two looks."""
@@ -75,7 +79,10 @@ class GroupFacts:
         """Looks again and again, until cancelled."""
         while True:
             await trio.sleep(PAUSE)
-            self.look(spaces())
+            try:
+                self.look(spaces())
+            except Exception:  # a fence: a figure that cannot be made must not end the daemon
+                logger.exception("facts about groups cannot be stated")
 
     def look(self, spaces: Iterable[HostedSpace]) -> None:
         """States how all groups are now; O(groups and members)."""
@@ -86,6 +93,8 @@ class GroupFacts:
                 was = before.get(at)
                 same = was is not None and was[0] == figures
                 known[at] = was if same and was else (figures, [*_facts(hosted, group)])
+            for name, why in hosted.groups.failed.items():
+                known[hosted.name, name] = (why, [Record("group-paused", hosted.name, name, why)])
         self._known = known
         if len(known) != len(before) or any(before.get(at) is not each for at, each in known.items()):
             self._system.replace(self._stated, {fact for _, facts in known.values() for fact in facts})
@@ -95,7 +104,7 @@ def _figures(group: WorkGroup) -> object:
     core, oldest = group.core, group.oldest
     members = [(cast("StreamMember", each).session, len(each.out)) for each in core.members.values()]
     counts = len(core.out), len(group.state.undone), group.dead, group.behind
-    return members, counts, None if oldest is None else oldest.time
+    return members, counts, None if oldest is None else oldest.time, group.options.paused
 
 
 def _facts(hosted: HostedSpace, group: WorkGroup) -> Iterable[Record]:
@@ -106,3 +115,5 @@ def _facts(hosted: HostedSpace, group: WorkGroup) -> Iterable[Record]:
     for member in core.members.values():
         session = cast("StreamMember", member).session
         yield Record("group-member", hosted.name, group.name, session, len(member.out))
+    if group.options.paused:
+        yield Record("group-paused", hosted.name, group.name, group.options.paused)

@@ -34,7 +34,8 @@ from relay.delivery.memory import MemoryBudget
 from relay.following.following import FollowedLog, Following
 from relay.groups.memory import ItemMemory
 from relay.log.log import Log
-from relay.log.notes import Note
+from relay.log.notes import Note, Notes
+from relay.log.retention import Retention
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
@@ -51,6 +52,7 @@ from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings, note_unended
 from server.spaces.groups.groups import SpaceGroups
 from server.spaces.groups.topics import read_all
+from server.spaces.keeping import keep
 from server.spaces.leader import FilledSpace, Leader, filled_from, follow, no_space
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
@@ -298,22 +300,20 @@ class HostedSpace:
         """
         log, commits = self.own_log, self.writer
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.sessions.run)
-            nursery.start_soon(self.leases.run)
-            nursery.start_soon(self.groups.run)
-            nursery.start_soon(read_all, self.groups)
-            nursery.start_soon(self.staging.run)
-            nursery.start_soon(self.endings.run)
-            nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)
-            nursery.start_soon(self.rule_turns.run, commits.wait_room)
-            nursery.start_soon(self.flows.run, self._turn)
-            nursery.start_soon(
-                retain,
-                log,
-                commits,
-                lambda: with_windows(self.settings.retention, self.space),
-                self.clock,
-            )
+            start: Callable[..., None] = partial(nursery.start_soon, keep, self.name)  # type: ignore[arg-type]  # whose types are of each call
+            start("sessions", self.sessions.run)
+            start("leases", self.leases.run)
+            start("groups", self.groups.run)
+            start("readers of groups", read_all, self.groups)
+            start("staged batches", self.staging.run)
+            start("endings", self.endings.run)
+            start("departures", self._departures.run, self.lane, self.name, self.flush)
+            start("turns of rules", self.rule_turns.run, commits.wait_room)
+            start("flows", self.flows.run, self._turn)
+            nursery.start_soon(retain, log, commits, self._retention, self.clock)
+
+    def _retention(self) -> Retention:
+        return with_windows(self.settings.retention, self.space)
 
     def _note_due(self) -> None:
         """Has the turns of rules made after a turn, if there is one to make, or one earlier than planned."""
@@ -358,7 +358,7 @@ class HostedSpace:
         on_durable: Callable[[Epoch], None] | None = None,
         publication: bool = False,
         own: bool = False,
-        notes: Sequence[Note] = (),
+        notes: Notes = (),
         time: int | None = None,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.

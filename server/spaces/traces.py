@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.interests import Interest, Interests
     from dataspace.wire.traceparents import Parent
     from relay.delivery.gate import Gate
-    from relay.log.notes import Note
+    from relay.log.notes import Notes
     from relay.log.writer import GroupCommit
     from server.config.principals import Principal
 
@@ -271,7 +271,7 @@ class Recorder:
         commits: GroupCommit,
         interests: Interests,
         on_durable: Callable[[Epoch], None] | None,
-        notes: Sequence[Note] = (),
+        notes: Notes = (),
     ) -> Callable[[Epoch], None]:
         """Returns what submits the epoch of a turn, and notes when it was queued, written and on disk."""
 

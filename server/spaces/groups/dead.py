@@ -18,11 +18,13 @@ from typing import Any, Final
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.changes import micros_of, time_of
+from dataspace.steps import Steps
 from index.patterns.events import Captures
 from index.values.values import Record, Value
 from relay.groups.state import DEAD, DONE, UNDONE, At, Item, done_fields, is_dead
 from relay.log.notes import of_group
 from relay.store.errors import LogFailed
+from server.spaces.groups.failures import FencedGroups, guarded
 from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, redefine
 
 logger = logging.getLogger("dataspace")
@@ -30,8 +32,8 @@ logger = logging.getLogger("dataspace")
 REASON: Final = 500
 """Characters of the reason of a dead letter."""
 
-AT_ONCE: Final = 4_096
-"""Dead letters that one turn makes undone again."""
+AT_ONCE: Final = 256
+"""Dead letters that one turn makes undone again, in some 5 ms."""
 
 
 def bury(hosted: GroupSpace, group: WorkGroup, item: Item, reason: str) -> bool:
@@ -60,25 +62,33 @@ def bury(hosted: GroupSpace, group: WorkGroup, item: Item, reason: str) -> bool:
     return True
 
 
-def retry(hosted: GroupSpace, group: WorkGroup, match: Callable[[Value], Captures | None]) -> int:
+def retrying(groups: FencedGroups, group: WorkGroup, match: Callable[[Value], Captures | None]) -> Steps[int]:
     """Makes dead letters undone again whose items match, with all their attempts; returns how many.
+
+    It does so in steps, each with an epoch of its own, between which the group goes on.
 
     Letters of items that the group has still to read, after a ``seek``, go without a further item.
     """
-    owner, count = OWNER + group.name, 0
-    claims = hosted.space.claims(owner).items()
-    letters = [
-        (handle, fact) for handle, fact in claims if is_dead(fact) and match(fact.fields[3]) is not None
-    ]
-    for start in range(0, len(letters), AT_ONCE):
-        some = letters[start : start + AT_ONCE]
+    hosted, owner, count = groups.hosted, OWNER + group.name, 0
+    letters: list[tuple[int, Record]] = []
+    for at, (handle, fact) in enumerate(list(hosted.space.claims(owner).items())):
+        if is_dead(fact) and match(fact.fields[3]) is not None:
+            letters.append((handle, fact))
+        if at % AT_ONCE == 0:
+            yield
+    most = max(1, min(AT_ONCE, hosted.space.limits.actions_per_turn))
+    for start in range(0, len(letters), most):
+        yield
+        held = hosted.space.claims(owner)
+        some = [each for each in letters[start : start + most] if each[0] in held]
         items = [_item_of(fact) for _, fact in some]
         again = [each for each in items if each.at <= group.state.read and each.at not in group.state.undone]
         note = of_group(UNDONE, (group.name, *[each.packed() for each in again]))
-        hosted.commit(owner, [(RETRACT, handle) for handle, _ in some], notes=[note])
-        group.dead -= len(some)
-        group.enter_again([each.at for each in again])
-        count += len(some)
+        with guarded(groups, group, "retry"):
+            hosted.commit(owner, [(RETRACT, handle) for handle, _ in some], notes=[note])
+            count += len(some)
+            group.dead -= len(some)
+            group.enter_again([each.at for each in again])
     return count
 
 

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 import trio
 
 from dataspace.errors import Refused
-from dataspace.kernel.actions import ASSERT, RETRACT
+from dataspace.kernel.actions import RETRACT
+from dataspace.kernel.changes import Epoch
 from dataspace.wire.consuming import ConsumeOptions, Start
 from index.patterns.patterns import capture_names, matcher
 from index.patterns.text import parse_pattern, unparse_pattern
 from index.values.values import Record, Value, key as key_of, same
 from relay.groups.members import GroupOptions
-from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item
-from relay.log.notes import of_group
+from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item, is_dead
+from relay.log.notes import Note, of_group
+from relay.log.writer import GroupCommit
 from relay.topics.steps import StepLog
 from server.owners.accounts import Account
-from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, group_of, redefine, stated
+from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, defining, stated
 from server.spaces.groups.groups import SpaceGroups
 
-AT_ONCE: Final = 4_096
-"""Claims that one turn retracts where a group is deleted."""
+AT_ONCE: Final = 1_024
+"""Claims that one turn retracts where a group is deleted, in some 5 to 10 ms."""
+
+HELD: Final = 1 << 40
+"""The first position of the facts that held when a group was made, where its epoch has other rows: no epoch
+has so many."""
 
 
 ITEM: Final = parse_pattern("$item")
@@ -36,19 +44,26 @@ async def joined(groups: SpaceGroups, options: ConsumeOptions, account: Account 
     Raises ``Refused`` for another definition, or where there is none and nothing to make it of.  A new group
     counts for the account until it is deleted, or the daemon ends.
     """
-    async with groups.making:
+    async with groups.changing():
         group = groups.by_name.get(options.group)
         if group is None:
             group = await _make(groups, options, account)
         else:
             _check_same(groups, group, options)
+    await groups.hosted.commits.wait_durable(group.defined)  # its maker may be gone before that
     return group
 
 
 async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account | None) -> WorkGroup:
+    """Makes a group, whose definition may still be on its way to the disk.
+
+    Nothing is awaited between the commit and the group in memory: the asking session may end meanwhile.
+    """
     pattern = options.pattern if options.topic is None or options.pattern is not None else ITEM
     if pattern is None:
         raise Refused("no-group", f"there is no group {options.group!r}, and no pattern to make it with")
+    groups.check_served(options.group)
+    check_disk(groups.hosted)
     limit = groups.hosted.limits.groups
     if len(groups.by_name) >= limit:
         raise Refused("limit", f"{len(groups.by_name)} groups, the limit is limits.groups={limit}")
@@ -64,28 +79,45 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
         raise Refused("bad-request", f"key={options.key!r} is no capture of the pattern, which has {names}")
     hosted = groups.hosted
     topic = groups.topics.find(chosen.topic) if chosen.topic else None
-    state = GroupState(options.group, topic=topic.number if topic is not None else 0)
     if topic is not None:
         begin: int | None = await _begin_in(groups, topic, options.begin)
     else:
         begin = await _begin_at(hosted, options.begin)
-    held = [] if options.begin != "held" else _held(hosted, pattern, chosen.window)
     fact = Record("group", options.group, pattern, stated(chosen))
-    epoch = hosted.space.epoch + 1
-    state.read = (epoch, END) if begin is None else (begin, END)
-    for position, value in enumerate(held):
-        state.undone[epoch, position] = Item((epoch, position), hosted.clock(), value, is_message=False)
-    owner = OWNER + options.group
-    note = of_group(GROUP, state.checkpoint(0))
-    made = hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])
-    assert made.number == epoch  # as a new fact makes an epoch
+
+    def noted(epoch: Epoch) -> list[Note]:
+        """Returns the beginning of the group, which is behind its own epoch.
+
+        That is known here alone: owners that have ended and rules of time may make epochs before it, and it
+        is the epoch before where another owner has asserted the same fact.
+        """
+        state = GroupState(options.group, (epoch.number if begin is None else begin, END))
+        state.topic = topic.number if topic is not None else 0
+        if options.begin == "held":
+            first = len(epoch.added) + len(epoch.messages) if not epoch.silent else HELD
+            values = [each for each in _held(hosted, pattern, chosen.window) if not same(each, fact)]
+            for position, value in enumerate(values, first):
+                at = (epoch.number, position)
+                state.undone[at] = Item(at, epoch.time, value, is_message=False)
+        return [of_group(GROUP, state.checkpoint(0))]
+
+    made = hosted.commit(OWNER + options.group, defining(hosted, options.group, fact), notes=noted)
     if account is not None:
         account.take("groups")
         groups.accounts[options.group] = account
-    await hosted.commits.wait_durable(made.number)
-    group = group_of(groups.states[options.group], fact, hosted)
-    groups.add(group)
+    group = groups.begin(options.group)
+    if group is None:  # a defect, which is in the log of the daemon
+        groups.check_served(options.group)
+        raise Refused("group-failed", f"group {options.group!r} was made and has no definition")
+    group.defined = made.number
     return group
+
+
+def check_disk(hosted: GroupSpace) -> None:
+    """Raises ``Refused`` while the disk is full: notes about a group would wait for space."""
+    commits = hosted.commits
+    if isinstance(commits, GroupCommit) and commits.full is not None:
+        raise Refused("disk-full", f"the disk is full, and groups do not change: {commits.full}")
 
 
 def _held(hosted: GroupSpace, pattern: Value, most: int) -> list[Value]:
@@ -131,16 +163,36 @@ async def _begin_in(groups: SpaceGroups, topic: StepLog, begin: Start) -> int:
     return after
 
 
-async def delete(groups: SpaceGroups, group: WorkGroup) -> None:
-    """Ends a group, with its dead letters; its members get an error."""
-    hosted, owner = groups.hosted, OWNER + group.name
-    async with groups.making:
-        groups.drop(group)
-        note = of_group(GROUP_ENDED, (group.name,))
+async def delete(groups: SpaceGroups, name: str) -> None:
+    """Ends a group, with its dead letters; its members get an error.
+
+    Many dead letters go before the group, in turns of their own: if the asker is gone meanwhile, or the
+    daemon ends, the group is there with the other dead letters.
+    """
+    hosted, owner = groups.hosted, OWNER + name
+    check_disk(hosted)
+    async with groups.changing():
+        if name not in groups.failed:
+            groups.find(name)  # else it was deleted meanwhile
+        while len(hosted.space.claims(owner)) > (most := at_once(hosted)):
+            letters = ((handle, fact) for handle, fact in hosted.space.claims(owner).items() if is_dead(fact))
+            some = [(RETRACT, handle) for handle, _ in islice(letters, most)]
+            if not some:
+                break
+            hosted.commit(owner, some)
+            if (group := groups.by_name.get(name)) is not None:
+                group.dead -= len(some)
+            await hosted.commits.wait_durable(hosted.space.epoch)
         actions = [(RETRACT, handle) for handle in hosted.space.claims(owner)]
-        for start in range(0, len(actions), AT_ONCE):
-            hosted.commit(owner, actions[start : start + AT_ONCE], notes=[note])
-        await hosted.commits.wait_durable(hosted.space.epoch)
+        hosted.commit(owner, actions, notes=[of_group(GROUP_ENDED, (name,))])
+        groups.drop(name)
+        epoch = hosted.space.epoch
+    await hosted.commits.wait_durable(epoch)
+
+
+def at_once(hosted: GroupSpace) -> int:
+    """Returns how many claims of a group one turn retracts at most."""
+    return max(1, min(AT_ONCE, hosted.space.limits.actions_per_turn))
 
 
 async def seek(groups: SpaceGroups, group: WorkGroup, to: Value) -> int:
@@ -149,22 +201,23 @@ async def seek(groups: SpaceGroups, group: WorkGroup, to: Value) -> int:
     Deliveries from before cannot be done any more; items after that epoch come again, done or not.
     """
     hosted, to = groups.hosted, to if isinstance(to, int | datetime) else "now"
+    check_disk(hosted)
     if group.options.topic:
         after = await _begin_in(groups, _divided(groups, group), to)
     else:
         begin = await _begin_at(hosted, to)
         after = hosted.space.epoch if begin is None else begin
-    async with groups.making:
+    async with groups.changing():
         if groups.by_name.get(group.name) is not group:
             raise Refused("no-group", f"group {group.name!r} was deleted meanwhile")
-        groups.revoke(list(group.core.out.values()))
-        groups.rest(group)
         least = group.core.next_token
         state = GroupState(group.name, (after, END), least, group.state.topic)
-        groups.note(of_group(GROUP, state.checkpoint(0)))
-        group.begin_anew(least)
-        (groups.topics_moved if group.options.topic else groups.behind).set()
-        await hosted.commits.wait_durable(hosted.space.epoch)
+        out = list(group.core.out.values())
+        hosted.note(of_group(GROUP, state.checkpoint(0)))
+        groups.moved_to(group, least)
+        groups.revoke(out)
+        epoch = hosted.space.epoch
+    await hosted.commits.wait_durable(epoch)
     return after
 
 
@@ -196,21 +249,25 @@ def _check_not_another(groups: SpaceGroups, group: WorkGroup) -> None:
         raise Refused("group-differs", _ended(group))
 
 
-async def alter(groups: SpaceGroups, group: WorkGroup, options: GroupOptions) -> None:
+async def alter(
+    groups: SpaceGroups, group: WorkGroup, change: Callable[[GroupOptions], GroupOptions]
+) -> None:
     """Changes the options of a group, but for its key; on disk when it returns.
+
+    ``change`` gets the options of the moment: another request may change them while this one waits.
 
     A shorter ``ack_within`` also bounds the deadlines of jobs that are out.
     """
     hosted = groups.hosted
-    async with groups.making:
+    check_disk(hosted)
+    async with groups.changing():
         if groups.by_name.get(group.name) is not group:
             raise Refused("no-group", f"group {group.name!r} was deleted meanwhile")
-        if options != group.options:
-            redefine(hosted, group, options)
-            groups.shorten(group)
-            groups.touched(group)
+        if (options := change(group.options)) != group.options:
+            groups.redefine(group, options)
             groups.deliver()
-            await hosted.commits.wait_durable(hosted.space.epoch)
+        epoch = hosted.space.epoch
+    await hosted.commits.wait_durable(epoch)
 
 
 def _check_same(groups: SpaceGroups, group: WorkGroup, options: ConsumeOptions) -> None:

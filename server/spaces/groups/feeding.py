@@ -54,14 +54,19 @@ class Feeding:
         placed: Mapping[Hashable, Sequence[WorkGroup]],
         touched: Callable[[WorkGroup], None],
         fall_behind: Callable[[WorkGroup, At], None],
+        stop: Callable[[WorkGroup, str, Exception], None],
+        defect: Callable[[Exception], None],
     ) -> None:
         """``groups`` and ``placed`` are tables that change: the groups by name, and by the class of their
         values.  ``touched`` is called for a group that takes an item, ``fall_behind`` for a group that has
-        to read from the log, from a row on."""
+        to read from the log, from a row on.  ``stop`` is called for a group whose step has raised, and
+        ``defect`` with an error that belongs to no group."""
         self._groups = groups
         self._placed = placed
         self._touched = touched
         self._has_fallen_behind = fall_behind
+        self._stop = stop
+        self._defect = defect
         self._states = GroupStates()
         self._waiting: deque[_Waiting] = deque()
         self._under_way: Iterator[int] | None = None
@@ -98,7 +103,17 @@ class Feeding:
         self._allowance = AT_ONCE
 
     def feed(self, epoch: Epoch, size: int) -> None:
-        """Takes an epoch of so many bytes that is on disk; O(rows), and O(rows × groups) up to a bound."""
+        """Takes an epoch of so many bytes that is on disk; O(rows), and O(rows × groups) up to a bound.
+
+        Raises nothing, as the caller is the writer of the log.
+        """
+        try:
+            self._feed(epoch, size)
+        except Exception as error:  # noqa: BLE001  # a fence: the groups read the epoch from the log
+            self._fall_behind(epoch.number)
+            self._defect(error)
+
+    def _feed(self, epoch: Epoch, size: int) -> None:
         number, _, added, messages, removed, _, _, _, is_silent = epoch
         if is_silent:
             return
@@ -113,12 +128,16 @@ class Feeding:
         if self._waiting:
             self.more.set()
             if self._size > WAITING_BYTES:
-                self._fall_behind()
+                self._fall_behind(number)
 
     def steps(self) -> Iterator[None]:
-        """Offers what waits, in steps."""
+        """Offers what waits, in steps; raises nothing."""
         while self._waiting:
-            self._go_on(STEP)
+            try:
+                self._go_on(STEP)
+            except Exception as error:  # noqa: BLE001  # as in ``feed``
+                self._fall_behind(self._waiting[-1].number if self._waiting else self._states.fed)
+                self._defect(error)
             yield
 
     def _go_on(self, most: int) -> int:
@@ -139,10 +158,12 @@ class Feeding:
             count += offered
         return count
 
-    def _fall_behind(self) -> None:
-        """Has all groups that take items as they come read from the log, from the first row that waits on."""
-        newest = self._waiting[-1].number
-        at = self._at if self._under_way is not None else (self._waiting[0].number, 0)
+    def _fall_behind(self, newest: int) -> None:
+        """Has all groups that take items as they come read from the log, from the first row that waits on, or
+        else from the epoch ``newest``."""
+        at = (self._waiting[0].number if self._waiting else newest, 0)
+        if self._waiting and self._under_way is not None and self._at > at:
+            at = self._at
         for group in self._groups.values():
             if group.state.is_live and not group.options.topic:
                 self._has_fallen_behind(group, at)
@@ -161,18 +182,24 @@ class Feeding:
             offered = 1
             for group in self.of(value):
                 offered += 1
-                if self._takes(group, (number, position), value):
-                    is_message = position >= len(added)
-                    group.core.take(Item((number, position), time, value, size, is_message=is_message))
-                    self._touched(group)
+                try:
+                    if self._takes(group, (number, position), value):
+                        is_message = position >= len(added)
+                        group.core.take(Item((number, position), time, value, size, is_message=is_message))
+                        self._touched(group)
+                except Exception as error:  # noqa: BLE001  # the fence around the work for one group
+                    self._stop(group, "take", error)
             self._at = (number, position + 1)
             yield offered
         for value in removed:
             offered = 1
             for group in self.of(value):
                 offered += 1
-                if (delivery := group.core.out_of(value)) is not None and not delivery.member.is_ending:
-                    cast("StreamMember", delivery.member).mark(("gone", delivery.token))
+                try:
+                    if (delivery := group.core.out_of(value)) is not None and not delivery.member.is_ending:
+                        cast("StreamMember", delivery.member).mark(("gone", delivery.token))
+                except Exception as error:  # noqa: BLE001  # as above
+                    self._stop(group, "gone", error)
             yield offered
 
     def _takes(self, group: WorkGroup, at: At, value: Value) -> bool:

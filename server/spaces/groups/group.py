@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeGuard, TypeVar
 
 from dataspace.codec import pack
-from dataspace.kernel.actions import REPLACE, Action
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
 from index.patterns.events import Captures
@@ -23,10 +23,10 @@ from relay.following.following import Following
 from relay.groups.core import GroupCore
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from relay.groups.memory import ItemMemory, item_bytes
-from relay.groups.state import END, At, GroupState, Item, is_dead
+from relay.groups.state import At, GroupState, Item, is_dead, whole_before
 from relay.journal.past import Piece
 from relay.log.log import Log
-from relay.log.notes import Note
+from relay.log.notes import Note, Notes
 from relay.log.writer import GroupCommit
 from relay.topics.steps import StepLog
 from server.config.model import Limits, SpaceConfig
@@ -91,8 +91,12 @@ class GroupSpace(Protocol):
     def flush(self) -> Callable[[], None]:
         """Hands to the kernel what connections have to send."""
 
-    def commit(self, owner: str, actions: Sequence[Action], *, notes: Sequence[Note] = ()) -> Epoch:
-        """Commits one turn, with notes in the same transaction of the log."""
+    def commit(self, owner: str, actions: Sequence[Action], *, notes: Notes = ()) -> Epoch:
+        """Commits one turn, with notes in the same transaction of the log.
+
+        Owners that have ended, and rules of time, may make epochs before it; it makes none where it changes
+        nothing.
+        """
 
     def note(self, note: Note) -> None:
         """Has the log note something before the next epoch."""
@@ -134,7 +138,7 @@ class StreamMember(GroupMember):
     ``session`` is the number of its session, by which operators know it.
     """
 
-    __slots__ = ("give", "mark", "session")
+    __slots__ = ("give", "mark", "owner", "session")
 
     def __init__(
         self,
@@ -147,6 +151,8 @@ class StreamMember(GroupMember):
     ) -> None:
         super().__init__(holder, in_flight, principal)
         self.session = session
+        self.owner = ""
+        """The owner of its session, once it has joined; empty for a request."""
         self.give = give
         self.mark = mark
 
@@ -160,6 +166,8 @@ class WorkGroup:
         "cannot_read",
         "core",
         "dead",
+        "defined",
+        "failure",
         "ledger",
         "matches",
         "name",
@@ -188,11 +196,15 @@ class WorkGroup:
         self.core = self._new_core(options)
         self.dead = 0
         """How many dead letters there are."""
+        self.defined = 0
+        """The epoch of its definition, which may still be on its way to the disk."""
+        self.failure = ""
+        """Why the daemon has stopped it: it reads nothing and hands out nothing until it is resumed."""
         self.pending: deque[Item] = deque()
         """Items that were read from the log and are not taken yet."""
         self.pending_bytes = 0
         """About how many bytes of memory those take."""
-        self.pending_to = state.read[0] if state.read[1] == END else state.read[0] - 1
+        self.pending_to = whole_before(state.read)
         """The epoch to which the log or the topic was read for ``pending``."""
         self.pending_at: tuple[int, int] | None = None
         self.pending_index = 0
@@ -208,6 +220,7 @@ class WorkGroup:
         index = self._hosted.space.index
         for item in self.state.undone.values():
             item.size = item.size or len(pack(item.value))
+            item.token = 0
         return GroupCore(
             self.state,
             term=self._hosted.term,
@@ -218,16 +231,16 @@ class WorkGroup:
             memory=self._hosted.group_items,
         )
 
-    def begin_anew(self, first: int) -> None:
-        """Begins at another place, as the state says, with tokens from ``first`` on; members stay."""
+    def begin_anew(self, first: int, options: GroupOptions | None = None) -> None:
+        """Begins where the state says, with tokens from ``first`` on; members stay, and have nothing."""
         self.forget_pending()
         self.core.close()
-        before, self.core = self.core, self._new_core(self.options, first)
+        before, self.core = self.core, self._new_core(options or self.options, first)
         self.core.counts = before.counts
         for member in before.members.values():
             member.clear()
             self.core.join(member)
-        self.pending_to = self.state.read[0]
+        self.pending_to = whole_before(self.state.read)
         self.pending_at, self.pending_index, self.unnoted = None, 0, 0
 
     def read(self, items: Iterable[Item]) -> None:
@@ -315,7 +328,7 @@ def place_of(group: WorkGroup) -> Hashable:
     return ANY if group.root is None else group.root
 
 
-def defines(fact: Value, name: str) -> bool:
+def defines(fact: Value, name: str) -> TypeGuard[Record]:
     """True if a fact defines the group of a name."""
     return (
         isinstance(fact, Record)
@@ -332,20 +345,42 @@ def stated(options: GroupOptions) -> Map:
 
 def redefine(hosted: GroupSpace, group: WorkGroup, options: GroupOptions) -> None:
     """Changes the options of a group, in its definition and from now on; raises ``Refused``."""
-    owner = OWNER + group.name
-    (before,) = [handle for handle, fact in hosted.space.claims(owner).items() if defines(fact, group.name)]
     fact = Record("group", group.name, group.pattern, stated(options))
-    hosted.commit(owner, [(REPLACE, before, hosted.space.fresh_handle(owner), fact)])
+    hosted.commit(OWNER + group.name, defining(hosted, group.name, fact))
     group.core.options = options
 
 
-def group_of(state: GroupState, fact: Value, hosted: GroupSpace) -> WorkGroup:
+def defining(hosted: GroupSpace, name: str, fact: Record) -> list[Action]:
+    """Returns the actions that make a fact the only definition of a group, whatever defines it before."""
+    owner = OWNER + name
+    before = [(RETRACT, handle) for handle, _ in definitions_of(hosted, name)]
+    return [*before, (ASSERT, hosted.space.fresh_handle(owner), fact)]
+
+
+def definitions_of(hosted: GroupSpace, name: str) -> list[tuple[int, Record]]:
+    """Returns the facts that define a group, with their handles, the newest last.
+
+    There is one, but in logs of earlier versions, which could make a group twice.
+    """
+    claims = hosted.space.claims(OWNER + name).items()
+    return [(handle, fact) for handle, fact in claims if defines(fact, name)]
+
+
+def group_of(state: GroupState, fact: Record, hosted: GroupSpace) -> WorkGroup:
     """Returns the group that a fact defines."""
-    assert isinstance(fact, Record)  # as ``defines`` has seen
-    _, pattern, given = fact.fields
+    group = WorkGroup(state, fact.fields[1], options_of(fact), hosted)
+    group.dead = dead_letters(hosted, state.name)
+    return group
+
+
+def options_of(fact: Record) -> GroupOptions:
+    """Returns the options that a definition has."""
+    given = fact.fields[2]
     assert isinstance(given, Map)  # the daemon has written it
     known = GroupOptions.__dataclass_fields__
-    options = GroupOptions(**{str(n): value for n, value in given.pairs() if n in known})  # type: ignore[arg-type]  # as above
-    group = WorkGroup(state, pattern, options, hosted)
-    group.dead = sum(map(is_dead, hosted.space.claims(OWNER + state.name).values()))
-    return group
+    return GroupOptions(**{str(n): value for n, value in given.pairs() if n in known})  # type: ignore[arg-type]  # as above
+
+
+def dead_letters(hosted: GroupSpace, name: str) -> int:
+    """Returns how many dead letters a group has; O(its facts)."""
+    return sum(map(is_dead, hosted.space.claims(OWNER + name).values()))

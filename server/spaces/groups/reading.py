@@ -15,11 +15,12 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import Refused
+from dataspace.errors import Closed, Refused
 from relay.groups.memory import item_bytes
 from relay.groups.state import END, Item
 from relay.log.reader import LogReader
-from relay.store.errors import LogDamaged
+from relay.store.errors import LogDamaged, LogFailed
+from server.spaces.groups.failures import stop
 from server.spaces.groups.group import WorkGroup
 from server.spaces.groups.groups import SpaceGroups
 
@@ -47,13 +48,19 @@ async def read_behind(groups: SpaceGroups) -> None:
     async with trio.open_nursery() as nursery:
         while True:
             groups.behind = trio.Event()
-            for group in list(groups.by_name.values()):
-                if group.state.is_live or group.options.topic or group in waiting:
-                    continue
-                if await _tried(groups, group) is not None:
-                    waiting.add(group)
-                    nursery.start_soon(_try_again, groups, group, waiting)
-            groups.hosted.flush()
+            try:
+                for group in list(groups.by_name.values()):
+                    if group.state.is_live or group.options.topic or group.failure or group in waiting:
+                        continue
+                    if await _tried(groups, group) is not None:
+                        waiting.add(group)
+                        nursery.start_soon(_try_again, groups, group, waiting)
+                groups.hosted.flush()
+            except (LogFailed, Closed):
+                raise
+            except Exception as error:  # noqa: BLE001  # a fence: what belongs to no group is tried again
+                groups.defect(error)
+                groups.wake()
             await groups.behind.wait()
 
 
@@ -70,6 +77,10 @@ async def _try_again(groups: SpaceGroups, group: WorkGroup, waiting: set[WorkGro
             cannot_read(groups, group, error)
             pause = min(2 * pause, PAUSES[1])
             await trio.sleep(pause)
+    except (LogFailed, Closed):
+        raise
+    except Exception as error:  # noqa: BLE001  # a fence around the work for one group
+        stop(groups, group, "read", error)
     finally:
         waiting.discard(group)
         groups.behind.set()
@@ -79,16 +90,20 @@ async def _tried(groups: SpaceGroups, group: WorkGroup) -> Exception | None:
     """Reads until a group is full or live; returns why its epochs cannot be read now, if so."""
     try:
         await _read_on(groups, group)
+        can_read(groups, group)
     except (Refused, LogDamaged) as error:
         return error
-    can_read(groups, group)
+    except (LogFailed, Closed):
+        raise
+    except Exception as error:  # noqa: BLE001  # a fence around the work for one group
+        stop(groups, group, "read", error)
     return None
 
 
 async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
     """Reads until a group is full or live."""
     hosted = groups.hosted
-    while groups.by_name.get(group.name) is group and not group.state.is_live:
+    while groups.by_name.get(group.name) is group and not (group.state.is_live or group.failure):
         await hosted.lane.work(groups).do(take_pending(group))
         groups.moved.unpark_all()
         groups.touched(group)
@@ -123,7 +138,8 @@ def take_pending(group: WorkGroup) -> Generator[None, None, None]:
     """Takes items that were read, as many as the group has room for, in steps."""
     count = 0
     while group.pending and not group.is_full:
-        group.core.take(group.next_pending())
+        group.core.take(group.pending[0])
+        group.next_pending()  # once it is taken, else an error would lose it
         count += 1
         if not count % TAKEN:
             yield

@@ -24,6 +24,7 @@ from relay.journal.past import Piece
 from relay.log.notes import of_group
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.steps import StepLog
+from server.spaces.groups.failures import stop
 from server.spaces.groups.group import WorkGroup
 from server.spaces.groups.groups import SpaceGroups
 from server.spaces.groups.reading import (
@@ -66,15 +67,21 @@ async def read_topics(groups: SpaceGroups) -> None:
     async with trio.open_nursery() as nursery:
         while True:
             groups.topics_moved = trio.Event()
-            for group in groups.of_topics:
-                if group not in reading and _has_more(groups, group):
-                    reading.add(group)
-                    nursery.start_soon(_read, groups, group, reading)
+            for group in list(groups.of_topics):
+                try:
+                    if group not in reading and _has_more(groups, group):
+                        reading.add(group)
+                        nursery.start_soon(_read, groups, group, reading)
+                except Exception as error:  # noqa: BLE001  # a fence around the work for one group
+                    reading.discard(group)
+                    stop(groups, group, "read", error)
             await groups.topics_moved.wait()
 
 
 def _has_more(groups: SpaceGroups, group: WorkGroup) -> bool:
     """True if a group may take or read items, or has still to notice that its topic has ended."""
+    if group.failure:
+        return False
     ledger = _standing(groups, group)
     was_there = group.ledger is not None
     group.ledger = ledger or group.ledger
@@ -97,6 +104,10 @@ async def _read(groups: SpaceGroups, group: WorkGroup, reading: set[WorkGroup]) 
             except (Refused, LogDamaged) as error:
                 cannot_read(groups, group, error)
                 await trio.sleep(RETRY_SECONDS)
+    except (LogFailed, Closed):
+        raise
+    except Exception as error:  # noqa: BLE001  # a fence around the work for one group
+        stop(groups, group, "read", error)
     finally:
         reading.discard(group)
 

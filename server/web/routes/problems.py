@@ -40,6 +40,7 @@ STATUS: Final = {
     "stalled": 408,
     "closed": 409,
     "group-differs": 409,
+    "group-failed": 503,
     "not-yours": 409,
     "out-of-order": 409,
     "handle-in-use": 409,

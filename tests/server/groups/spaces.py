@@ -11,7 +11,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
 from relay.groups.memory import ItemMemory
 from relay.log.log import Log
-from relay.log.notes import Note
+from relay.log.notes import Note, Notes
 from relay.log.writer import GroupCommit
 from server.config.model import Limits, SpaceConfig
 from server.lane import Lane
@@ -24,10 +24,19 @@ class BareSpace:
     name = "main"
     limits = Limits()
 
-    def __init__(self, directory: Path) -> None:
-        log = Log.open(directory)
-        self.own_log = log
+    def __init__(self, directory: Path, *, leads: bool = True) -> None:
+        """Without ``leads``, the state is not there until ``lead``."""
+        self.own_log = Log.open(directory)
         self.settings = SpaceConfig(self.name, directory)
+        self.group_items = ItemMemory()
+        self.lane = Lane()
+        self.groups = SpaceGroups(self)
+        if leads:
+            self.lead()
+
+    def lead(self) -> None:
+        """Takes the state from the log, and leads the groups."""
+        log = self.own_log
         state = log.recover()
         self.space = Space("main")
         self.space.restore(state.owners, state.epoch, state.time)
@@ -35,9 +44,6 @@ class BareSpace:
         self.term = log.term
         self.commits = GroupCommit(log, state=self.space.all_claims)
         self.now = 1_000_000 * log.term
-        self.group_items = ItemMemory()
-        self.lane = Lane()
-        self.groups = SpaceGroups(self)
         self.groups.lead(log.groups, was_clean=True)
 
     @property
@@ -48,7 +54,7 @@ class BareSpace:
     def flush(self) -> Callable[[], None]:
         return lambda: None
 
-    def commit(self, owner: str, actions: Sequence[Action], *, notes: Sequence[Note] = ()) -> Epoch:
+    def commit(self, owner: str, actions: Sequence[Action], *, notes: Notes = ()) -> Epoch:
         submit = partial(self.commits.submit, notes=notes)
         return self.space.commit(owner, actions, self.now, submit=submit)
 

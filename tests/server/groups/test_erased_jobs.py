@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
+from dataspace.steps import at_once
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.patterns import matcher
 from index.patterns.text import parse_pattern
@@ -23,7 +24,7 @@ from relay.groups.state import GroupStates, Item
 from relay.log.notes import Note, take_in
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
-from server.spaces.groups.dead import bury, retry
+from server.spaces.groups.dead import bury, retrying
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.reading import read_behind
 from tests.server.groups.spaces import BareSpace
@@ -56,7 +57,7 @@ async def lived(folder: Path) -> None:
         await wait_live(group)
         for item in [each for each in group.state.undone.values() if each.is_message][:3]:
             assert bury(bare, group, item, f"{item.value!r} failed")
-        assert retry(bare, group, matcher(Record("job", "the secret again"))) == 1
+        assert at_once(retrying(bare.groups, group, matcher(Record("job", "the secret again")))) == 1
         bare.commit("group:w", [(RETRACT, _letter(bare, "the secret dead"))])
         await send(bare, 1, 1)
         nursery.cancel_scope.cancel()

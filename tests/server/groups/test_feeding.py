@@ -171,5 +171,5 @@ async def test_what_was_read_and_waits_counts_and_is_taken(tmp_path: Path) -> No
         group.read([])
         group.begin_anew(1)
         assert bare.group_items.used == group.core.held
-        bare.groups.drop(group)
+        bare.groups.drop(group.name)
         assert bare.group_items.used == bare.group_items.groups == 0

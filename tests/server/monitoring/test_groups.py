@@ -52,6 +52,7 @@ async def test_a_group_and_its_members_are_facts_and_figures(served: Served) -> 
         assert "chosen" not in (await get(served.admin, "/metrics")).text
         await space.request("group-alter", Map({"group": "chosen", "what": "pause"}))
         await scraped_until(served.admin, 'dataspace_groups_paused{space="main"}', 1)
+        assert await system.first('group-paused("main", "chosen", $why)', timeout=20) == ("paused",)
         await space.request("group-alter", Map({"group": "chosen", "what": "delete"}))
         found = await scraped_until(served.admin, 'dataspace_groups{space="main"}', 0)
         assert found['dataspace_group_deliveries_total{event="delivered",space="main"}'] == 4
