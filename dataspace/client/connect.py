@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from dataspace.client.blocks import AsyncOnly, Unentered
-from dataspace.client.named import NamedDaemon
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
+from dataspace.client.session.named import NamedDaemon
 from dataspace.client.session.reading import CatchingUpSession, ReadingSession
 from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace

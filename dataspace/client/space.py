@@ -19,11 +19,11 @@ from dataspace.client.blocks import AsyncBlock, block
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.holds import Hold
 from dataspace.client.locks import TTL, Held
-from dataspace.client.named import NamedDaemon
 from dataspace.client.observations import Observation, first, react_until
 from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.puts import Puts, withdraw
 from dataspace.client.session.events import ConnectionEvent
+from dataspace.client.session.named import NamedDaemon
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Done, Draft, HandleNumbers, Others, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription

@@ -61,7 +61,7 @@ class Subject(enum.Enum):
     DAEMON = "daemon"
     """The daemon that the client has named, whatever that leads or follows."""
     STATE = "state"
-    """A space, as any daemon has it: a follower answers with what it has read."""
+    """A space, as any daemon has read it: a follower answers from its log."""
     LEADER = "leader"
     """A space, as the daemon that leads it has it."""
     TOPICS = "topics"

@@ -283,7 +283,7 @@ class StoreHome:
         return False
 
     def _retire(self) -> bool:
-        """Takes this daemon from those that spaces are given to; a follower is a member no longer."""
+        """Has no space given to this daemon any more; a follower leaves the members.  True if others stay."""
         self._member.profile = replace(self._member.profile, url="", web="")
         if self._fences:
             self._member.renew()

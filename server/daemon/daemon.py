@@ -53,10 +53,10 @@ from server.monitoring.pages import AdminPages
 from server.monitoring.sessions import session_verbs
 from server.monitoring.state import ArchiveLag, DaemonState
 from server.sessions.counts import Counts
+from server.sessions.flushing import Surety
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
-from server.sessions.surety import Surety
 from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
 from server.spaces.rules import HostedFlows

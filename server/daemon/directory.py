@@ -72,7 +72,7 @@ class DirectoryHome:
         await trio.sleep_forever()
 
     async def retire(self) -> bool:
-        """Returns False: who waits for the lock is known by the reports of followers."""
+        """Returns False: followers report to the leader that they stand by."""
         await trio.lowlevel.checkpoint()
         return False
 

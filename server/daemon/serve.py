@@ -72,10 +72,10 @@ async def serve(
     check_extras(config)
     ending = trio.Event() if ending is None else ending
     async with tracing_by(config.traces) as tracing:
-        began, before = False, _Before()
+        began, before = False, _Before(ending)
         while True:
             try:
-                await _serve(config, reread, tracing, ending, before, task_status)
+                await _serve(config, reread, tracing, before, task_status)
             except (BaseExceptionGroup, LogAway) as failures:
                 reason = _reason_to_follow(failures)
                 if reason is None or (not began and failures is reason):
@@ -95,8 +95,10 @@ async def serve(
 
 @dataclass
 class _Before:
-    """The home of a daemon in its last role, and the addresses on which it listened."""
+    """The end of a daemon, its home in its last role, and the addresses on which it listened."""
 
+    ending: trio.Event
+    """Set when the daemon is to end."""
     home: Home | None = None
     bound: tuple[str, ...] = ()
     is_drained: bool = False
@@ -115,7 +117,6 @@ async def _serve(
     config: Config,
     reread: Callable[[], Config] | None,
     tracing: Tracing | None,
-    ending: trio.Event,
     before: _Before,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
@@ -152,7 +153,7 @@ async def _serve(
         daemon.listeners = await open_listeners(daemon.config)
         daemon.note_addresses()
         before.bound = tuple(daemon.addresses)
-        await _run(daemon, held, reread, admin, ending, before, task_status)
+        await _run(daemon, held, reread, admin, before, task_status)
 
 
 async def _opened(
@@ -230,7 +231,6 @@ async def _run(
     held: ExitStack,
     reread: Callable[[], Config] | None,
     admin: Listener | None,
-    ending: trio.Event,
     before: _Before,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
@@ -272,7 +272,7 @@ async def _run(
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
                 daemon.readiness.begin()
                 task_status.started([*daemon.addresses, *([] if admin is None else [admin.address.http])])
-                daemon.peers.start_soon(_end_when, daemon, ending)
+                daemon.peers.start_soon(_end_when, daemon, before.ending)
                 await daemon.draining.wanted.wait()
                 before.is_drained = True
                 daemon.readiness.end()
@@ -281,7 +281,7 @@ async def _run(
                 await succession.end()
                 await leave(daemon, writers.stop)
                 await daemon.draining.run(daemon)
-                ending.set()
+                before.ending.set()
                 daemon.peers.cancel_scope.cancel()
         finally:
             daemon.readiness.end()

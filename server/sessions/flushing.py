@@ -131,3 +131,69 @@ class Flushing:
         if self._flushed is not None:
             self._flushed()
         return now - began
+
+
+# -- held -------------------------------------------------------------------------------------------
+
+
+SURE_SECONDS: Final = 0.02
+"""How often it looks whether the daemon is sure again."""
+
+
+class HeldPeer(Protocol):
+    """A client whose packets may be held."""
+
+    trusted: bool
+    is_here: bool
+
+    @property
+    def is_led(self) -> bool:
+        """True if this daemon leads the space of the client."""
+
+    def dismiss(self, code: str, text: str, url: str = "") -> None:
+        """Ends the connection, with the reason."""
+
+    def resend(self) -> None:
+        """Sends what was held."""
+
+
+class Surety:
+    """Holds what clients are sent while another daemon may lead.
+
+    Answers, refusals, welcomes and the states with which streams begin depend on the state of a leader.  If
+    it is not sure to lead, that state may be old.  All packets then wait in the queues of the connections, in
+    order, until the daemon is sure again.  A client that has waited for a lease is sent away, since another
+    daemon may serve it.  A client that asks about this daemon itself (``here``) is answered, and so are
+    followers, which read the log, and hosted actors, which go by memory.
+
+    Always: a packet leaves a queue only after the daemon was sure to lead with the state of the packet.
+    """
+
+    def __init__(self, is_sure: Callable[[], bool], patience: float) -> None:
+        """``patience`` is the seconds after which a client is sent away."""
+        self.is_sure: Final = is_sure
+        self._patience: Final = patience
+        self._held: dict[HeldPeer, float] = {}
+
+    def holds(self, peer: HeldPeer) -> bool:
+        """Returns whether nothing may be sent to a client now; it is sent once that is over."""
+        if self.is_sure() or peer.is_here or peer.trusted or not peer.is_led:
+            return False
+        self._held.setdefault(peer, trio.current_time())
+        return True
+
+    async def run(self) -> None:
+        """Sends what was held, or sends clients away that have waited for too long, until cancelled."""
+        while True:
+            await trio.sleep(SURE_SECONDS)
+            if not self._held:
+                continue
+            if self.is_sure():
+                held, self._held = self._held, {}
+                for peer in held:
+                    peer.resend()
+                continue
+            for peer, since in list(self._held.items()):
+                if trio.current_time() - since > self._patience:
+                    del self._held[peer]
+                    peer.dismiss("moved", "another daemon may lead by now: connect again")

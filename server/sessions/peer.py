@@ -325,6 +325,16 @@ class Peer(ABC):
                     return leader.web
         return url
 
+    @property
+    def is_led(self) -> bool:
+        """True if this daemon leads the space of the session."""
+        return self.hosted.leads
+
+    def resend(self) -> None:
+        """Sends what was held while another daemon might have led."""
+        self.sending.touch()
+        self.flush()
+
     def flush(self) -> None:
         """Writes what connections have to send: this one first, the others may be many."""
         if self.sending.is_touched:

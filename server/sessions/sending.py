@@ -123,7 +123,7 @@ class SendQueue:
             self.touch()
 
     def part(self, code: str, text: str, url: str = "") -> None:
-        """Queues a goodbye, and accepts nothing after it; what is held is not sent any more."""
+        """Queues a goodbye, and accepts nothing after it; held packets are dropped."""
         if self._holds():
             self._accepted = []
             self._outbox.drop()

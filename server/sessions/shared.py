@@ -23,9 +23,8 @@ from server.lane import Lane
 from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.owners.bearers import Bearer
 from server.sessions.counts import Counts
-from server.sessions.flushing import Flushing
+from server.sessions.flushing import Flushing, Surety
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
-from server.sessions.surety import Surety
 from server.sessions.watch import Watch
 from server.spaces.leader import no_space
 from server.spaces.measures import accounted_bytes

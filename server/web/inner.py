@@ -448,7 +448,7 @@ class RouteQueue:
             self._notify()
 
     def touch(self) -> None:
-        """Has the route look again for what was held."""
+        """Has the route take held packets."""
         if self._poured is not None:
             self._poured.touch()
         else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
+from dataspace.client.bulk.sockets import connected, peer_of
 from dataspace.codec import most_elements, pack
 from dataspace.errors import (
     Broken,
@@ -34,9 +34,9 @@ from dataspace.errors import (
     refusal_of,
 )
 from dataspace.kernel.changes import EpochChanges
-from dataspace.transport.addresses import Address, unreachable
+from dataspace.transport.addresses import Address
 from dataspace.transport.candidates import EACH_SECONDS, HOPS, READ, Candidates, joined, one_of, parse_urls
-from dataspace.transport.credentials import Credentials, Tls, said_by_tls
+from dataspace.transport.credentials import Credentials, Tls
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import check_one_address, is_of_daemon
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
@@ -159,9 +159,9 @@ class BulkClient:
 
     def _enter(self, address: Address, *, several: bool) -> p.Welcome:
         seconds = min(self.timeout, EACH_SECONDS) if several else self.timeout
-        self._socket = _connected(address, self._credentials, seconds)
+        self._socket = connected(address, self._credentials, seconds)
         try:
-            self._candidates.check_reached(_peer_of(self._socket))
+            self._candidates.check_reached(peer_of(self._socket))
         except Unreachable:
             self._socket.close()
             raise
@@ -540,51 +540,3 @@ class BulkClient:
         if isinstance(packet, p.Bye):
             return ProtocolError(*packet)
         return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
-
-
-def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
-    """Returns a socket to a daemon, with TLS where the address demands it."""
-    try:
-        made = _opened(address, timeout)
-        return _secured(made, address, credentials) if address.tls else made
-    except OSError as error:
-        raise unreachable(address, error) from error
-
-
-def _secured(made: socket.socket, address: Address, credentials: Credentials) -> socket.socket:
-    """Returns a socket with TLS; ``Unreachable`` where that cannot be agreed on."""
-    import ssl
-
-    try:
-        return credentials.context().wrap_socket(made, server_hostname=credentials.server_name(address.host))
-    except ssl.SSLError as error:
-        made.close()
-        raise Unreachable(f"no TLS with {address.url}: {said_by_tls(error)}") from error
-    except BaseException:
-        made.close()
-        raise
-
-
-def _peer_of(connected: socket.socket) -> str:
-    """Returns the address of the other end, as a link has it."""
-    try:
-        name = connected.getpeername()
-    except OSError:
-        return "unknown"
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
-
-
-def _opened(address: Address, timeout: float) -> socket.socket:
-    """Returns a socket that is connected; a failed attempt leaves none open."""
-    if not address.path:
-        made = socket.create_connection((address.host, address.port), timeout=timeout)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
-    made = socket.socket(socket.AF_UNIX)
-    try:
-        made.settimeout(timeout)
-        made.connect(address.path)
-    except BaseException:
-        made.close()
-        raise
-    return made

@@ -243,7 +243,7 @@ class Membership(_Asking):
 
 
 class Confirmations(_Asking):
-    """Shows that the database in which a lease was renewed is the one that counts.
+    """Confirms the renewals of a lease by commits that wait for the synchronous standby.
 
     A renewal waits for no standby, so that a leader leads on while that is away.  A standby that was promoted
     meanwhile has not seen such renewals, and other daemons lead there.  Once a commit has waited for the

@@ -27,7 +27,6 @@ from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.expectations import Expectation
 from dataspace.loops.lone import alone
-from dataspace.wire.arguments import SUBJECTS, Subject
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
 from server.cli.connecting import connect
@@ -186,8 +185,8 @@ class LentClient:
         """Returns the answer to a request."""
 
         async def ask(space: RemoteSpace) -> Value:
-            is_named = SUBJECTS.get(verb) is Subject.DAEMON
-            return await (space.named if is_named else space).request(verb, Map(told))
+            named = space.named  # also for ``status``: of the daemon of --url, wherever the shell's turns go
+            return await (named if named.answers(verb) else space).request(verb, Map(told))
 
         return self._line.call(ask)
 

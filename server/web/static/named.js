@@ -1,6 +1,6 @@
 /**
  * Questions about a daemon: they are asked of the daemon that the client has named, also after it has sent the client on
- * to its leader. The rules are those of the client in Python (`dataspace/client/named.py`).
+ * to its leader. The rules are those of the client in Python (`dataspace/client/session/named.py`).
  *
  * Always: `drain` and `end-session` reach no daemon that the client has not named, and none twice.
  */

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dataspace.client.session.session import ClientSession, NotNamed
 from dataspace.errors import Broken
-from dataspace.wire.arguments import ACTS, check_one_address
+from dataspace.wire.arguments import ACTS, SUBJECTS, Subject, check_one_address
 
 if TYPE_CHECKING:
     from index.values.values import Map, Value
@@ -30,11 +30,15 @@ class NamedDaemon:
         self._session = session
         self._apart = apart
 
+    def answers(self, verb: str) -> bool:
+        """True if a verb is about a daemon."""
+        return SUBJECTS.get(verb) is Subject.DAEMON
+
     async def request(self, verb: str, arguments: Map) -> Value:
         """Sends a request about the daemon and returns its answer; raises as ``ClientSession.request``.
 
-        A client that has named several daemons asks the one that it is connected to.  Raises ``UsageError``
-        where such a client acts on a daemon, and ``Broken`` where it is not known whether an act was done.
+        A client with several addresses asks the daemon of its connection.  Raises ``UsageError`` where such a
+        client acts on a daemon, and ``Broken`` if an act may have been done.
         """
         listed = self._session.uplink.candidates.listed
         check_one_address(verb, len(listed))
