@@ -47,14 +47,19 @@ def fact_of(given: object) -> Value:
     return freeze(given)
 
 
-def _check_text(text: str) -> None:
+def record_of(text: str) -> Record | None:
+    """Returns the record that text reads as, which may be a pattern; None for any other text."""
     if not text.rstrip().endswith(")"):
-        return  # as mostly
+        return None  # as mostly
     try:
         meant = parse_pattern(text)
     except UsageError:
-        return
-    if isinstance(meant, Record):
+        return None
+    return meant if isinstance(meant, Record) else None
+
+
+def _check_text(text: str) -> None:
+    if record_of(text) is not None:
         shown = f"{text!r:.80}"
         raise UsageError(
             f"{shown} is text, though it reads as a record: for the record give Record(…) or"

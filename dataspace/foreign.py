@@ -1,4 +1,5 @@
-"""Foreign text: what other clients have written, as it may be shown in a line of a terminal or of a log.
+"""Foreign text: what other clients have written, as it may be shown in a line of a terminal or of a log, and
+what a person has written into a file.
 
 Always: a line of foreign text stays one line, and moves no cursor, sets no colour and turns no writing
 around.
@@ -7,13 +8,14 @@ around.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 
 def tame(line: str) -> str:
-    """Returns a line of foreign text with its control characters and line ends escaped.
+    r"""Returns a line of foreign text with its control characters and line ends escaped.
 
-    >>> tame("\x1b[2J\u202eoh\n")
-    '\\\\u001b[2J\\\\u202eoh\\\\n'
+    >>> print(tame("\x1b[2J\u202eoh" + chr(10)))
+    \u001b[2J\u202eoh\n
     """
     if line.isprintable():
         return line
@@ -21,12 +23,33 @@ def tame(line: str) -> str:
 
 
 def tame_lines(text: str) -> str:
-    """Returns a text of several lines, whose writer has escaped the line ends of others, with its other
+    r"""Returns a text of several lines, whose writer has escaped the line ends of others, with its other
     control characters escaped.
 
-    >>> tame_lines("one\ntwo\x1b[2J")
-    'one\\ntwo\\\\u001b[2J'
+    >>> print(tame_lines("one" + chr(10) + "two\x1b[2J"))
+    one
+    two\u001b[2J
     """
     if text.isprintable():
         return text
     return "\n".join(map(tame, text.split("\n")))
+
+
+def read_utf8(path: str | Path, most: int = -1) -> str:
+    """Returns the text of a file that a person has written, at most so many characters, without a mark of
+    UTF-8 before it.
+
+    Raises ``OSError``, and ``UnicodeError`` with what to do for a file in another encoding.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(most)
+    except UnicodeDecodeError as error:
+        with open(path, "rb") as raw:
+            head = raw.read(64)
+        is_wide = b"\0" in head or head[:2] in (b"\xff\xfe", b"\xfe\xff")
+        found = "it is UTF-16" if is_wide else f"byte {error.start} is none: {error.reason}"
+        raise UnicodeError(f"the file must be UTF-8, and {found}; save it as UTF-8") from None
+    if "\0" in text[:64] and not 0 <= most <= len(text):  # a device, for instance, has no end
+        raise UnicodeError("the file must be UTF-8, and has NULs, as UTF-16 does; save it as UTF-8")
+    return text

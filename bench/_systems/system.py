@@ -10,14 +10,18 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
 from bench._processes import Served
+
+SHOWN: Final = 2_000
+"""Bytes that are shown of what a server has written, when it has failed."""
 
 
 class Missing(Exception):
@@ -89,24 +93,39 @@ def started(command: list[str], port: int, *, seconds: float = 30) -> Iterator[S
 
 @contextmanager
 def all_started(commands: Mapping[int, list[str]], *, seconds: float = 30) -> Iterator[list[Served]]:
-    """Runs servers that each listen on a port, once all of them do."""
-    silence = subprocess.DEVNULL
+    """Runs servers that each listen on a port, once all of them do.
+
+    What a server that fails has written is shown; that of the others is not.
+    """
+    logs = {port: tempfile.TemporaryFile() for port in commands}  # noqa: SIM115  # closed below
     processes = {
-        port: subprocess.Popen(command, stdout=silence, stderr=silence) for port, command in commands.items()
+        port: subprocess.Popen(command, stdout=logs[port], stderr=subprocess.STDOUT)
+        for port, command in commands.items()
     }
     try:
         until = time.monotonic() + seconds
         for port, process in processes.items():
             while not _listens(port):
                 if process.poll() is not None or time.monotonic() > until:
-                    raise RuntimeError(f"{commands[port][0]} does not listen on port {port}")
+                    name = commands[port][0]
+                    raise RuntimeError(f"{name} does not listen on port {port}: {_last_of(logs[port])}")
                 time.sleep(0.05)
         yield [Served(str(port), process.pid) for port, process in processes.items()]
     finally:
-        for process in processes.values():
+        for port, process in processes.items():
+            if process.poll() is not None:
+                name = Path(commands[port][0]).name
+                print(f"{name} ended with {process.returncode}: {_last_of(logs[port])}", flush=True)
             process.terminate()
-        for process in processes.values():
+        for port, process in processes.items():
             process.wait()
+            logs[port].close()
+
+
+def _last_of(log: IO[bytes]) -> str:
+    """Returns the last lines that a server has written."""
+    log.seek(0)
+    return log.read()[-SHOWN:].decode(errors="replace").strip() or "it has written nothing"
 
 
 def _listens(port: int) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from dataspace.errors import UsageError
+from dataspace.foreign import read_utf8
 
 if TYPE_CHECKING:
     import ssl  # loaded by what uses TLS: most connections do not, and short commands are to start fast
@@ -84,9 +85,8 @@ def read_token(path: str | Path) -> str:
     """Returns the token in a file, without surrounding white space; raises ``UsageError`` where there is
     none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            token = file.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
+        token = read_utf8(path).strip()
+    except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"no token can be read from {path}: {why}") from None
     if not token:

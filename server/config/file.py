@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
+from dataspace.foreign import read_utf8
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.rules.language.hosted import COST, LONGEST, Functions
 from dataspace.transport.credentials import read_token
@@ -229,8 +230,8 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
 
 def _read(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_utf8(file))
+    except (OSError, UnicodeError) as error:
         raise UsageError(f"cannot read the configuration {file}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from None

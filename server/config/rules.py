@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataspace.errors import UsageError
+from dataspace.foreign import read_utf8
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.lowering import lowered
@@ -68,9 +69,8 @@ def text_of(given: Path | RuleText) -> str:
         text = given.text
     else:
         try:
-            with given.open(encoding="utf-8") as file:
-                text = file.read(MAX_TEXT + 1)  # a device, for instance, has no end
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_utf8(given, MAX_TEXT + 1)  # a device, for instance, has no end
+        except (OSError, UnicodeError) as error:
             raise UsageError(f"{_source(given)}: {error}") from None
     if len(text) > MAX_TEXT:
         raise UsageError(f"{_source(given)}: more than {MAX_TEXT} characters: divide it into several files")

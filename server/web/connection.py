@@ -10,6 +10,7 @@ connection at the most.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ class HttpConnection:
             code = "limit" if error.error_status_hint == 431 else "malformed"
             await self._complain(error.error_status_hint, code, str(error))
         if isinstance(event, h11.Request):
-            return event
+            return in_origin_form(event)
         if event is None and self._stream.ahead:
             await self._complain(
                 408, "timeout", f"the headers took longer than web.header_seconds={web.header_seconds:g}"
@@ -224,6 +225,27 @@ class HttpConnection:
         if request.http_version == b"1.1":
             more["link"] = self._link
         return scope_of(request, scheme=listener.scheme, server=listener.server, peer=self._link.peer, **more)
+
+
+def in_origin_form(request: h11.Request) -> h11.Request:
+    """Returns a request whose target is a path, as clients send it to a server that is no proxy.
+
+    A target with scheme and authority is valid as well, and its authority stands for ``Host`` (RFC 9112,
+    3.2.2): so a name that is not this daemon's is refused as it would be there.
+    """
+    found = _ABSOLUTE.fullmatch(request.target)
+    if found is None:
+        return request
+    headers = [(name, value) for name, value in request.headers if name != b"host"]
+    return h11.Request(
+        method=request.method,
+        target=(b"" if found["path"].startswith(b"/") else b"/") + found["path"],
+        headers=[(b"host", found["authority"]), *headers],
+        http_version=request.http_version,
+    )
+
+
+_ABSOLUTE: Final = re.compile(rb"https?://(?P<authority>[^/?#@]+)(?P<path>(?:[/?][^#]*)?)", re.IGNORECASE)
 
 
 class WebDoor:

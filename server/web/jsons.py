@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import Final
 
 import orjson
 
 from dataspace.codec import array_head, pack, too_deep
 from dataspace.errors import ProtocolError
-from dataspace.steps import Steps
+from dataspace.steps import Steps, batched
 from dataspace.wire.packets import NUMBERS, VERSIONS, Packet, Values, written
 from dataspace.wire.plain import decoded, tagged
 from dataspace.wire.session import Form
@@ -30,6 +31,9 @@ from server.web.messages import BAD_TEXT, TEXT, MessageCutter, message
 
 STEP: Final = 256
 """Compounds, texts and tagged atoms that are made into values in one step, in about a millisecond."""
+
+PART: Final = 512
+"""Elements of parsed JSON that are looked at in one step; a compound costs as many as eight."""
 
 PIECE_BYTES: Final = 64 << 10
 """Bytes of a text whose elements are counted in one step."""
@@ -145,7 +149,53 @@ def reading(body: bytes, elements: int) -> Steps[object]:
     else:
         said = _read(body)
     yield
+    if b"{" in body:
+        yield from _check_keys(body, said)
     return said
+
+
+def _check_keys(body: bytes, said: object) -> Steps[None]:
+    """Raises ``ProtocolError`` for an object that has a key twice: readers differ in which one they keep.
+
+    Parsed objects have kept one of them, so there are fewer keys then than colons outside of texts.  O(size).
+    """
+    colons = 0
+    for plain in _outside_texts(body):
+        colons += plain.count(b":")
+        yield
+    keys, looked, waiting = 0, 0, [said]
+    while waiting:
+        each = waiting.pop()
+        inner: list[object] = each if isinstance(each, list) else []
+        if isinstance(each, dict):
+            keys += len(each)
+            inner = list(each.values())
+        looked += 8
+        for some in batched(inner, PART):
+            waiting += [one for one in some if one.__class__ is dict or one.__class__ is list]
+            looked += len(some)
+            if looked >= PART:
+                looked = 0
+                yield
+    if keys != colons:
+        raise ProtocolError("malformed", f"no JSON: an object has {_twice(body)} twice")
+
+
+def _twice(body: bytes) -> str:
+    """Returns which key an object has twice, for an error; ``a key`` for a large text."""
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        seen = set[str]()
+        for name, _ in pairs:
+            if name in seen:
+                found.append(name)
+            seen.add(name)
+
+    if len(body) <= PIECE_BYTES:
+        with suppress(ValueError, RecursionError):
+            json.loads(body, object_pairs_hook=look)
+    return f"the key {found[0]!r:.60}" if found else "a key"
 
 
 def bounding(body: bytes, elements: int) -> Steps[None]:
@@ -157,18 +207,25 @@ def bounding(body: bytes, elements: int) -> Steps[None]:
     """
     if len(body) <= elements or _count(body) <= elements:
         return
-    count, is_text, rest = 0, False, b""
+    count = 0
+    for plain in _outside_texts(body):
+        count += _count(plain)
+        if count > elements:
+            raise ProtocolError("limit", f"{count} elements, limit {elements}")
+        yield
+
+
+def _outside_texts(body: bytes) -> Iterator[bytes]:
+    """Yields what is outside of texts in each piece of a JSON text."""
+    is_text, rest = False, b""
     for start in range(0, len(body), PIECE_BYTES):
         piece = rest + body[start : start + PIECE_BYTES]
         escapes = len(piece) - len(piece.rstrip(b"\\"))
         rest = piece[-1:] if escapes % 2 else b""  # what it escapes is in the next piece
         plain = piece[: len(piece) - len(rest)].replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = plain.split(b'"')
-        count += _count(b"".join(parts[is_text::2]))
+        yield b"".join(parts[is_text::2])
         is_text ^= len(parts) % 2 == 0
-        if count > elements:
-            raise ProtocolError("limit", f"{count} elements, limit {elements}")
-        yield
 
 
 def _count(body: bytes) -> int:
@@ -179,8 +236,27 @@ def _read(body: bytes) -> object:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        check_encoding(body)
         body.decode()  # to say so if that is the cause
         raise ProtocolError("malformed", f"no JSON: {error}") from None
+
+
+def check_encoding(body: bytes) -> None:
+    """Raises ``ProtocolError`` for a text in another encoding than UTF-8, or with a mark before it."""
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            raise ProtocolError("malformed", f"no JSON: it begins with {name}, send UTF-8 without a mark")
+
+
+_MARKS: Final = (
+    (b"\xef\xbb\xbf", "a byte order mark"),
+    (b"\xff\xfe", "the mark of UTF-16"),
+    (b"\xfe\xff", "the mark of UTF-16"),
+    (b"{\0", "a NUL, as UTF-16 does"),
+    (b"\0{", "a NUL, as UTF-16 does"),
+    (b"[\0", "a NUL, as UTF-16 does"),
+    (b"\0[", "a NUL, as UTF-16 does"),
+)
 
 
 def _read_exactly(body: bytes) -> object:

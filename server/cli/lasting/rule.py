@@ -15,7 +15,7 @@ import trio
 
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
-from dataspace.foreign import tame
+from dataspace.foreign import read_utf8, tame
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.rules.language.parser import read_text
 from index.patterns.text import parse, parse_pattern, unparse
@@ -142,8 +142,8 @@ def _text(given: str) -> str:
     if not given.startswith("@"):
         return given
     try:
-        return Path(given[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_utf8(Path(given[1:]))
+    except (OSError, UnicodeError) as error:
         raise UsageError(f"rules of {given[1:]}: {error}") from None
 
 

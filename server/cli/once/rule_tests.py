@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.foreign import tame
+from dataspace.foreign import read_utf8, tame
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
@@ -182,8 +182,8 @@ class RuleTest:
             if each.kind == "rules":
                 path = (folder or Path()) / each.file
                 try:
-                    found = path.read_text(encoding="utf-8")
-                except (OSError, UnicodeDecodeError) as error:
+                    found = read_utf8(path)
+                except (OSError, UnicodeError) as error:
                     raise UsageError(f"line {each.line}: rules of {path}: {error}") from None
                 read_rules(found, functions)
                 self._rules.append((path.stem, found))
@@ -324,9 +324,9 @@ def test(args: argparse.Namespace) -> int:
     for file in args.files:
         path = Path(file)
         try:
-            one = RuleTest(path.read_text(encoding="utf-8"), path.stem, path.parent, functions)
+            one = RuleTest(read_utf8(path), path.stem, path.parent, functions)
             one.run()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeError) as error:
             raise UsageError(f"{file}: {error}") from None
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from None

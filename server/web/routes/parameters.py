@@ -8,6 +8,7 @@ allowed values; a token is never among them, since URLs are logged.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from dataspace.errors import ProtocolError, UsageError
+from dataspace.facts import record_of
 from dataspace.steps import Steps
 from dataspace.wire.observing import Policy
 from index.patterns.text import parse, parse_pattern
+from index.values.jsons import to_json
 from index.values.values import Value
 from server.config.principals import Principal
 from server.web.inner import Caller, ServingDaemon
@@ -332,6 +335,22 @@ def read_value(said: object, path: str) -> Steps[Value]:
         return (yield from value_of(said, VALUE_DEPTH))
     except (UsageError, ProtocolError) as error:
         raise Problem("bad-request", f"{path}: {getattr(error, 'text', error)}") from None
+
+
+def read_fact(said: object, path: str) -> Steps[Value]:
+    """Reads a value that is stated or sent, in steps; raises ``Problem`` for text that reads as a record.
+
+    Patterns are text here and facts are JSON, so such text would be a fact that no pattern for the record
+    matches.  Clients refuse it alike.
+    """
+    value = yield from read_value(said, path)
+    if isinstance(value, str):
+        meant = record_of(value)
+        if meant is not None:
+            shown = json.dumps(to_json(meant), ensure_ascii=False)
+            text = f"{value!r:.80} is text, though it reads as a record: for the record give {shown:.200}"
+            raise Problem("bad-request", f"{path}: {text}")
+    return value
 
 
 def read_each(listed: list[Any], name: str, read: Callable[[Any, str], Steps[T]]) -> Steps[list[T]]:

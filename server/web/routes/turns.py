@@ -35,6 +35,7 @@ from server.web.routes.parameters import (
     in_steps,
     read_deliveries,
     read_each,
+    read_fact,
     read_list,
     read_number,
     read_object,
@@ -168,7 +169,7 @@ async def messages(daemon: ServingDaemon, asked: Asked) -> Response:
     async with inner_session(daemon, asked.caller, asked.space) as session:
         said = await read_object(daemon, asked, ["messages"])
         listed = read_list(said, "messages", _most(session))
-        values = await in_steps(daemon, asked, read_each(listed, "messages", read_value))
+        values = await in_steps(daemon, asked, read_each(listed, "messages", read_fact))
         actions = tuple([(SEND, value) for value in values])
         traceparent = asked.values.get("traceparent", "")[:MAX_TEXT]
         return await _epoch(session.turn(asked.space, actions, traceparent))
@@ -254,11 +255,12 @@ def _packed(said: object, path: str) -> Steps[tuple[int, bytes]]:
     if isinstance(said, dict):
         if len(said) == 1 and not VERBS.isdisjoint(said):
             ((verb, value),) = said.items()
-            return 1, pack((verb, (yield from read_value(value, f"{path}.{verb}"))))
+            read = read_value if verb == "retract" else read_fact
+            return 1, pack((verb, (yield from read(value, f"{path}.{verb}"))))
         if said.keys() == {"replace", "with"}:
             gone = pack(("retract", (yield from read_value(said["replace"], f"{path}.replace"))))
             # the last operation on a fact counts, and a fact that takes its own place stays
-            return 2, gone + pack(("assert", (yield from read_value(said["with"], f"{path}.with"))))
+            return 2, gone + pack(("assert", (yield from read_fact(said["with"], f"{path}.with"))))
     raise Problem("bad-request", f"{path} must be one of {FORMS}, got {_shown(said)}")
 
 

@@ -133,10 +133,11 @@ class Facts {
     }
     if (this.over || this.pattern) return;
     const most = [...counts].sort(([, one], [, other]) => other.count - one.count).slice(0, MOST_LABELS);
+    const isPart = seen >= COUNTED;
     const offered = most.map(([label, { count, pattern }]) =>
-      h("button", { type: "button", "data-label": label, onclick: () => this.#pick(pattern) }, h("code", {}, label), ` ${number(count)}`),
+      h("button", { type: "button", "data-label": label, onclick: () => this.#pick(pattern) }, h("code", {}, label), ` ${isPart ? "≥ " : ""}${number(count)}`),
     );
-    const left = seen >= COUNTED ? `Counted among the first ${number(seen)} facts.` : "";
+    const left = isPart ? `Counted among the first ${number(seen)} facts alone: there may be more of each label, and further labels.` : "";
     replace(
       this.labels,
       h("h2", {}, offered.length ? "Labels of the facts that there are" : "There is no fact yet. One that is asserted appears as soon as a pattern matches it."),
