@@ -87,7 +87,7 @@ class SpaceLimits:
     derived_bytes: int = 128 << 20
     """Bytes, estimated by texts, of facts that rules derive and calculate in one turn, and of facts that they
     hold."""
-    derive_work: int = 50_000
+    derive_work: int = 65_536
     derive_work_per_action: int = 20
     """Units of work that rules may do in a turn, and for each fact that comes, goes or is read in it."""
     rule_reads: int = 1_000_000

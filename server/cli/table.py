@@ -316,7 +316,7 @@ examples:
     Command("rule test", "run rules against given facts and expectations, without a daemon",
         "cli.once.rule_tests:test",
         (word("FILE", "rules, a line ---, and statements", name="files", nargs="+"),
-         option("--config FILE", "take functions of rules from the configuration of a daemon")),
+         option("--config FILE", "take limits and functions of rules from the configuration of a daemon")),
         epilog="""\
 A file has rules, a line ---, and then statements:
   assert FACT, FACT          one turn; also retract and send: retract p(1) and assert p(2)

@@ -404,6 +404,14 @@ def functions_of(file: Path) -> Functions:
     return load_functions(_functions(_read(file), file))
 
 
+def limits_of(file: Path) -> SpaceLimits:
+    """Returns the limits of space ``main`` that a configuration has; reads nothing else of it."""
+    given = settle(argparse.Namespace(), os.environ, dict(_stated(_read(file), file)), file)
+    limits = _filled(SpaceLimits, {name: each.value for name, each in given.items()})
+    assert isinstance(limits, SpaceLimits)  # as asked for
+    return limits
+
+
 def _functions(document: Table, file: Path | None) -> Iterator[HostedFunction]:
     known = tuple([each.name for each in fields(HostedFunction)])
     for source in _array(document, file, "functions", known):

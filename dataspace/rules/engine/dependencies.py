@@ -349,6 +349,17 @@ class DependencyGraph:
             now = self.heads[key(rule.head.label), len(rule.head.arguments), Verb.ASSERT]
             graph.edges.append(Edge(head, self.names[id(now)], "next", delayed=True))
 
+    def _denied(self) -> str:
+        """Returns the head of a rule that asks for the absence of just this fact; nothing if there is none.
+
+        With ``next`` such a fact would come and go for ever.
+        """
+        for number, rule in enumerate(self.rules):
+            for bound in self.atoms[number]:
+                if bound.atom.negated and str(bound.atom) == f"not {rule.head}":
+                    return str(rule.head)
+        return ""
+
     def _refusal(self) -> BlockingCycle:
         """Returns the error for a cycle that blocks, in the words of the rules: by their heads."""
         heads = {self.names[id(head)] for head in self.heads.values()}
@@ -356,6 +367,9 @@ class DependencyGraph:
             self.graph.strata("next")
         except BlockingCycle as error:
             way = [name for name in error.cycle if name in heads]
+            if len(way) == 1 and (denied := self._denied()):
+                text = f"{way[0]} -!-> {way[0]}: {denied} is derived where it is absent: derive another fact"
+                return BlockingCycle(way, text)
             text = f"{' -> '.join(way)} -!-> {way[0]}: break it with next"
             return BlockingCycle(way, text)
         raise AssertionError("the order has a cycle that the graph has not")

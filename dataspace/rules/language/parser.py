@@ -45,6 +45,13 @@ MAX_LITERALS: Final = 64
 
 _AND: Final = re.compile(r"(?:and|AND)\b|&&?")
 _VERB: Final = re.compile(r"(next|send)\(|(final)\((?=\s*(?:[^\W\d][\w-]*|\"(?:[^\"\\]|\\.)*\")\()")
+_TO_HEAD: Final = re.compile(r"[-=]+>")
+_OTHER_ARROW: Final = re.compile(r":-|:=|<--+|<=|\|-|if\b")
+_OTHER_COMMENT: Final = re.compile(r"--|//|/\*|%")
+_LET: Final = re.compile(r"let\s+\$?\w")
+"""What other languages write."""
+_GIVEN: Final = re.compile(r"\$(?:value|column)-\d+")
+"""Variables that a rule was given in place of what it does not name."""
 _NO_HEAD: Final = "expected the head of a rule, such as reach($x, $y)"
 
 
@@ -194,6 +201,7 @@ class _RuleReader(LiteralReader):
 
     def _rule(self, at: int) -> Rule:
         head = self._head()
+        self._check_arrow()
         body: list[Literal] = []
         if self.expect("<-", ".") == "<-":
             body.append(self._needed("<-"))
@@ -208,14 +216,30 @@ class _RuleReader(LiteralReader):
                 check(part)
         except UnsafeVariable as error:
             found = re.compile(rf"\${re.escape(error.name)}(?![\w-])").search(self.text, at, self.position)
-            raise self.error(str(error), found.start() if found else at) from None
+            said = _GIVEN.sub("…", str(error)) if not _GIVEN.search(self.text) else str(error)
+            if error.name in self.constants:
+                said = f"${error.name} is a variable, and let names a constant: write {error.name}"
+            raise self.error(said, found.start() if found else at) from None
         except UsageError as error:
             raise self.error(str(error), at) from None
         return rule
 
+    def _check_arrow(self) -> None:
+        """Raises for an arrow of another language between a head and its body."""
+        self.blanks()
+        if found := _TO_HEAD.match(self.text, self.position):
+            raise self.error(f"the head comes first: fact($x) <- body($x), and no {found[0]}")
+        if found := _OTHER_ARROW.match(self.text, self.position):
+            raise self.error(f"between a head and its body stands <-, and not {found[0]}")
+
     def _needed(self, behind: str) -> Literal:
         """Returns the literal that must stand behind ``<-`` or a comma."""
         self.blanks()
+        if _LET.match(self.text, self.position):
+            raise self.error(
+                "let names a constant, before the rules: let limit = 12.; in a rule write $y = $x + 1"
+            )
+        self._check_comment()
         if self.ahead() in ("", ".", ","):
             said = (
                 f"expected what the rule needs behind '{behind}', such as edge($x, $y), found {self.found()}"
@@ -226,6 +250,7 @@ class _RuleReader(LiteralReader):
     def _goes_on(self) -> bool:
         """True if another literal follows."""
         self.blanks()
+        self._check_comment()
         if OR.match(self.text, self.position):
             raise self.error("alternatives stand in parentheses: (old($x) or ill($x), poor($x))")
         if _AND.match(self.text, self.position):
@@ -234,8 +259,13 @@ class _RuleReader(LiteralReader):
 
     # -- heads ----------------------------------------------------------------------------------------
 
+    def _check_comment(self) -> None:
+        if found := _OTHER_COMMENT.match(self.text, self.position):
+            raise self.error(f"a comment begins with #, and not with {found[0]}")
+
     def _head(self) -> Head:
         self.blanks()
+        self._check_comment()
         found = _VERB.match(self.text, self.position)
         if found is None:
             return self._plain_head(Verb.ASSERT)

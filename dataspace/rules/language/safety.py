@@ -61,6 +61,9 @@ class UnsafeVariable(UsageError):
     def __init__(self, name: str, where: str, bound: Iterable[str]) -> None:
         near = get_close_matches(name, bound, n=1)
         hint = f": did you mean ${near[0]}?" if near and len(name) > 1 else ""
+        alike = [each for each in bound if each.lower() == name.lower()]
+        if alike:
+            hint = f": did you mean ${alike[0]}? Upper and lower case are two names"
         if _is_difference(name, bound):
             hint = f": with blanks around the minus, ${' - '.join(name.split('-', 1))} is a difference"
         super().__init__(f"unsafe rule: ${name} in {where} is bound by no positive part of the body{hint}")

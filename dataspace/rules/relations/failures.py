@@ -13,6 +13,9 @@ from dataspace.rules.relations.terms import TOO_DEEP, size_in_facts
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value
 
+_GIVEN: Final = re.compile(r"(?:column|value)-\d+")
+"""The names of variables for what a pattern over time discards, and for what an aggregate is."""
+
 
 class Unit(enum.Enum):
     """What of the work of rules is counted, and bounded for all of them together."""
@@ -114,7 +117,8 @@ def complaint(name: Value, text: Value, row: Map, reason: str) -> Record:
     >>> complaint("r", "p($x) <- q($x), $x > 1 / 0.", Map({"x": 1}), "ZeroDivisionError").fields[2]
     Map((('x', 1),))
     """
-    values = Map.of([(at, _shown(value)) for at, value in islice(row.pairs(), MAX_VARIABLES)])
+    written = [pair for pair in row.pairs() if not is_hidden(pair[0], text)]
+    values = Map.of([(at, _shown(value)) for at, value in islice(written, MAX_VARIABLES)])
     return Record(
         "rule-error", _begun(name, MAX_NAME), _begun(text, MAX_TEXT), values, _begun(reason, MAX_REASON)
     )
@@ -123,6 +127,15 @@ def complaint(name: Value, text: Value, row: Map, reason: str) -> Record:
 def shown_name(name: Value) -> Value:
     """Returns the name of a text as complaints show it."""
     return _begun(name, MAX_NAME)
+
+
+def is_hidden(variable: object, text: Value) -> bool:
+    """True for the name of a variable that a rule was given, and that its text does not have."""
+    return (
+        isinstance(variable, str)
+        and _GIVEN.fullmatch(variable) is not None
+        and not (isinstance(text, str) and f"${variable}" in text)
+    )
 
 
 def shown_whole(row: Map) -> Map:

@@ -27,6 +27,7 @@ from dataspace.errors import Refused, UsageError
 from dataspace.foreign import read_utf8, tame
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.language.expressions import NUMBER, ExpressionReader
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
@@ -34,9 +35,9 @@ from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import micros_of
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
-from index.values.values import Record, Value, key, order_key
+from index.values.values import Map, Record, Value, key, order_key
 from server.cli.output import counted, say, write
-from server.config.file import functions_of
+from server.config.file import functions_of, limits_of
 
 START: Final = 946_684_800_000_000
 """The time at which a test begins, in microseconds: the year 2000."""
@@ -169,8 +170,12 @@ class RuleTest:
         name: str = "rules",
         folder: Path | None = None,
         functions: Functions = NO_FUNCTIONS,
+        limits: SpaceLimits | None = None,
     ) -> None:
-        """Reads all of it; ``UsageError`` where it is no test.  Rules may call the ``functions``."""
+        """Reads all of it; ``UsageError`` where it is no test.
+
+        Rules may call the ``functions``, and have the ``limits`` of a space.
+        """
         ruler = _RULER.search(text)
         if ruler is None:
             raise UsageError("no line --- between the rules and what is expected of them")
@@ -190,7 +195,7 @@ class RuleTest:
         self.failures: list[Failure] = []
         self.expectations = 0
         """How many were looked at."""
-        self._space = Space("test")
+        self._space = Space("test", limits=limits)
         self._space.rules.functions = functions
         self._space.submit_timed = self._hear
         self._sent: list[Value] = []
@@ -266,7 +271,7 @@ class RuleTest:
             for fact in facts:
                 if isinstance(fact, Record) and fact.label == "rule-error":
                     name, _, row, reason = fact.fields
-                    self._fail(statement, f"{name!s} is suspended: {reason!s}, with {unparse(row)}")
+                    self._fail(statement, f"{name!s} is suspended: {reason!s}{_with(row)}")
         for wanted in statement.wanted:
             self.expectations += 1
             self._look(statement, wanted, self._sent if wanted.sent else facts)
@@ -308,6 +313,11 @@ class RuleTest:
         return "" if proof is None else "".join([f"\n    {line}" for line in str(proof).splitlines()])
 
 
+def _with(row: Value) -> str:
+    """Returns the variables of a rule that is suspended; nothing if it was suspended for no row."""
+    return f", with {unparse(row)}" if isinstance(row, Map) and len(row) else ""
+
+
 def _label(value: Value) -> Value:
     return value.label if isinstance(value, Record) else None
 
@@ -319,12 +329,14 @@ def _few(facts: Sequence[Value]) -> str:
 
 def test(args: argparse.Namespace) -> int:
     """Runs the tests of some files; prints what failed, and returns 1 then."""
-    functions = NO_FUNCTIONS if args.config is None else functions_of(Path(args.config))
+    functions, limits = NO_FUNCTIONS, None
+    if args.config is not None:
+        functions, limits = functions_of(Path(args.config)), limits_of(Path(args.config))
     failed = False
     for file in args.files:
         path = Path(file)
         try:
-            one = RuleTest(read_utf8(path), path.stem, path.parent, functions)
+            one = RuleTest(read_utf8(path), path.stem, path.parent, functions, limits)
             one.run()
         except (OSError, UnicodeError) as error:
             raise UsageError(f"{file}: {error}") from None

@@ -121,3 +121,15 @@ def test_rules_of_other_files_are_carried_out_too(tmp_path: Path, capsys: pytest
     out, err = capsys.readouterr()
     assert out.startswith(f'{file}:7: expected hot("a"), found hot("b")\n')
     assert err == f"{file}: 2 expectations, 1 failure\n"
+
+
+def test_rules_are_tested_with_the_limits_of_a_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, config = tmp_path / "work.test", tmp_path / "daemon.toml"
+    file.write_text("p($x, $y) <- q($x), q($y).\n---\nassert q(1), q(2), q(3), q(4)\nexpect p(1, 4)\n")
+    config.write_text("[limits]\nderive_work = 1\nderive_work_per_action = 1\n")
+    assert run_files(argparse.Namespace(files=[str(file)], config=None)) == 0
+    assert run_files(argparse.Namespace(files=[str(file)], config=str(config))) == 1
+    said = capsys.readouterr().out
+    assert "is suspended: more than" in said and "limits derive_work=1" in said and "with {}" not in said
