@@ -194,6 +194,11 @@ _USUAL: Final = tuple(
 OPTIONS: Final = frozenset(["kind", "space", "pattern", *[name for name, _ in _USUAL]])
 
 
+def of_another_space(before: str, now: str) -> str:
+    """Returns the text of a refusal: an epoch is of a space with the identity ``before``, not ``now``."""
+    return f"the epoch is of space {before}, and this one is {now[: max(8, len(before))]}: it was made anew"
+
+
 def _milliseconds(pace: float | None) -> int:
     """Returns a pace of so many seconds as it stands in a ``spec``, rounded up; 0 for None.
 

@@ -222,7 +222,7 @@ class Peer(ABC):
 
     @property
     def session_id(self) -> str:
-        """The name of its session, or of the one that its connection would begin."""
+        """The name of the session; before the hello, the name of a new session of this connection."""
         return session_id(self.hosted.term, self.number) if self.state is None else self.state.id
 
     @property

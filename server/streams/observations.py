@@ -26,7 +26,7 @@ from dataspace.kernel.limits import size_of_pattern
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
-from dataspace.wire.observing import ObserveOptions, Policy
+from dataspace.wire.observing import ObserveOptions, Policy, of_another_space
 from index.patterns.patterns import skeleton
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
@@ -66,11 +66,6 @@ def _unnoticed(_what: str, _seconds: float) -> None:
     """Notes nothing."""
 
 
-def another(before: str, now: str) -> str:
-    """Returns the text for an epoch that is of a space with another identity."""
-    return f"the epoch is of space {before}, and this one is {now[: max(8, len(before))]}: it was made anew"
-
-
 class Observations:
     """The streams of one connection and what feeds each."""
 
@@ -107,7 +102,7 @@ class Observations:
                 hosted.leader.check_lag(hosted.commits.durable)
         request = read_request(spec)
         if name != SYSTEM and not hosted.identity.startswith(request.identity):
-            raise Refused("epoch-lost", another(request.identity, hosted.identity))
+            raise Refused("epoch-lost", of_another_space(request.identity, hosted.identity))
         if not request.quiet and (peer.own.follows or not hosted.leads):
             raise hosted.leader.refusal()  # an interest is a fact
         self._take_pattern(stream, str(name), request.pattern)

@@ -7,9 +7,9 @@ from typing import Final
 from dataspace.errors import DataspaceError
 from dataspace.steps import batched
 from dataspace.wire import packets as p
+from dataspace.wire.observing import of_another_space
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
-from server.streams.observations import another
 from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter, Position
 from server.web.routes.problems import Problem, problem_of
@@ -53,7 +53,7 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
     assert isinstance(newest, int) and isinstance(oldest, int)  # as well
     first = asked.values.get("from", Position(oldest))
     if not session.welcome.space.startswith(first.identity):
-        raise Problem("epoch-lost", another(first.identity, session.welcome.space))
+        raise Problem("epoch-lost", of_another_space(first.identity, session.welcome.space))
     after = max(0, first.number - 1)
     upto = min(asked.values.get("until", newest), newest)
     if asked.values.get("who"):
