@@ -375,7 +375,11 @@ class Remaking:
         self._pool.budget.begin(self._allowing(new), freed)
         for engine in new:
             engine.load(self._held, self._pool.kept)
-        base_facts = self._pool.base_facts
+        base_facts, times = self._pool.base_facts, self._pool.times
+        if messages and times.has_heard:
+            for engine in new:
+                engine.settle()  # as in each tick: a window has to tell facts from messages alike
+            times.is_hearing = True
         heard = dict(base_facts.hear(messages, +1))
         for engine in new:
             self._made[engine] = Derived([], [], [])
@@ -383,6 +387,7 @@ class Remaking:
                 engine.say(self._made[engine])
         if messages:
             heard.update(base_facts.hear(messages, -1))
+            times.withdraw()
             for engine in new:
                 engine.settle()
                 engine.withdraw()

@@ -208,7 +208,10 @@ class Program:
                 return self._resume(ready, added, removed, messages)
         if self.times.forms:
             self._uncounted += 1 + len(added) + len(messages)
-            if self._uncounted >= LOOKED_AFTER and (lost := self._suspend_heaviest(messages)):
+            lost = self._suspend_listeners(messages) if messages else []
+            if self._uncounted >= LOOKED_AFTER:
+                lost += self._suspend_heaviest(messages)
+            if lost:
                 return self._tick_anew(self.components.of(lost), added, removed, messages)
         if self.facts is not None:
             return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
@@ -233,6 +236,35 @@ class Program:
             return self._tick_anew(self.components.of(lost), (), (), ())
         return (yield from self._run_in_steps())
 
+    def _suspend_listeners(self, messages: Sequence[Value]) -> list[PlacedRule]:
+        """Suspends texts whose windows read most messages of a turn, until others may; returns their rules.
+
+        A window reads each message of its class before any rule does work for it.  O(1) if there are few.
+        """
+        bounds, forms = self.budget.bounds, self.times.forms
+        most = bounds.work_per_action * len(messages)
+        if bounds.work is None or len(messages) * len(forms) <= (most := most + bounds.work):
+            return []
+        counts = Counter(map(class_of, messages))
+        readings = dict[int, int]()
+        for each in self._placed_timed():
+            form = forms.get(key(each.rule.head.label))
+            if form is not None and form.reader is not None:
+                read = len(messages) if form.root is None else counts[form.root]
+                first = self.texts.entry_of(each.number).placed[0].number
+                readings[first] = readings.get(first, 0) + read
+        total = left = sum(readings.values())
+        lost: list[PlacedRule] = []
+        for read, number in sorted([(read, number) for number, read in readings.items()], reverse=True):
+            if left > most:
+                limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"
+                reason = f"its windows read {read} messages of one turn, and those of all rules {total}"
+                lost += self.texts.suspend(
+                    number, f"{reason}; send fewer in a turn, or raise limits {limits}"
+                )
+                left -= read
+        return lost
+
     def _suspend_heaviest(self, messages: Sequence[Value]) -> list[PlacedRule]:
         """Suspends the texts that keep most rows of the past, until the others may; returns their rules.
 
@@ -243,12 +275,7 @@ class Program:
         if times.rows + len(messages) * len(times.forms) <= most:
             return []
         sizes, lost = times.sizes(messages), list[PlacedRule]()
-        numbers = {
-            key(each.rule.head.label): each.number
-            for engine in self.components
-            for each in engine.rules
-            if each.rule.form is not None
-        }
+        numbers = {key(each.rule.head.label): each.number for each in self._placed_timed()}
         while (total := sum(sizes.values())) > most and sizes:
             at, rows = max(sizes.items(), key=lambda pair: pair[1])
             reason = f"{rows} rows of the past are kept for it, of {total}: shorten what it looks back for,"
@@ -259,10 +286,13 @@ class Program:
         times.keep([rule.head.label for rule in self._timed() if key(rule.head.label) in sizes])
         return lost
 
-    def _timed(self) -> list[Rule]:
+    def _placed_timed(self) -> list[PlacedRule]:
         """Returns the rules whose rows depend on time."""
-        rules = [each.rule for engine in self.components for each in engine.rules]
-        return [rule for rule in rules if rule.form is not None]
+        rules = [each for engine in self.components for each in engine.rules]
+        return [each for each in rules if each.rule.form is not None]
+
+    def _timed(self) -> list[Rule]:
+        return [each.rule for each in self._placed_timed()]
 
     def tick_again(self) -> Derived:
         """Runs the tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
@@ -381,9 +411,7 @@ class Program:
         remaking = Remaking(self._pool, self.ticks, come, actions)
         remaking.remove(gone)
         grown = [engine for group in groups if (engine := remaking.join(*group)) is not None]
-        engines = self._told(added, removed, messages)
-        if grown:
-            engines = {**engines, **dict.fromkeys(grown)}
+        engines = self._told(added, removed, messages, grown)
         for engine in engines:
             engine.settle()
         return self._conclude(engines, messages, remaking)
@@ -400,22 +428,25 @@ class Program:
         return actions
 
     def _told(
-        self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
+        self,
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+        grown: Sequence[ComponentEngine] = (),
     ) -> Mapping[ComponentEngine, None]:
-        """Passes on what a tick begins with; returns the engines that have something to settle."""
+        """Passes on what a tick begins with; returns the engines that have something to settle.
+
+        ``grown`` have something in any case.
+        """
+        engines: Mapping[ComponentEngine, None]
         try:
             engines = self.base_facts.change(added, removed)
-            if messages:
-                engines = {**engines, **self.base_facts.hear(messages, +1)}
-            elif len(engines) > 1:
+            if not messages and len(engines) > 1:
                 engines = busy(engines)
-        except Exception as error:  # a fence around a tick: a defect must not end the turn of a client
-            logger.exception("the rules failed and are computed anew: this is a defect, please report it")
-            engines = dict.fromkeys(self.components)
-            for engine in engines:
-                engine.fail(Defect(error))
-            self.base_facts.keep(added, removed)
-            self.base_facts.forget()
+        except Exception as error:  # noqa: BLE001  # a fence around a tick: a defect must not end the turn of a client
+            engines = self._broken(error, added, removed)
+        if grown:
+            engines = {**engines, **dict.fromkeys(grown)}
         if self._delaying:
             due = [engine for engine in self._delaying if engine.pending]
             for engine in due:
@@ -425,6 +456,27 @@ class Program:
             timed = [each.owner for each in self.times.noted if each.owner in self.components]
             self.times.noted.clear()
             engines = {**engines, **dict.fromkeys(timed)}
+        if not messages:
+            return engines
+        if self.times.has_heard:
+            for engine in engines:  # a window has to tell a fact from a message like it
+                engine.settle()
+            self.times.is_hearing = True
+        try:
+            return {**engines, **self.base_facts.hear(messages, +1)}
+        except Exception as error:  # noqa: BLE001  # the same fence
+            return self._broken(error, added, removed)
+
+    def _broken(
+        self, error: Exception, added: Sequence[Value], removed: Sequence[Value]
+    ) -> dict[ComponentEngine, None]:
+        """Fails all engines after a defect; returns them."""
+        logger.error("the rules failed and are computed anew: this is a defect", exc_info=error)
+        engines = dict.fromkeys(self.components)
+        for engine in engines:
+            engine.fail(Defect(error))
+        self.base_facts.keep(added, removed)
+        self.base_facts.forget()
         return engines
 
     def _begin_times(self, come: Iterable[PlacedRule], messages: Sequence[Value]) -> None:
@@ -462,6 +514,7 @@ class Program:
                 engine.say(derived)
             remaking.said = said
             heard = {**said, **self.base_facts.hear(messages, -1)}
+            self.times.withdraw()
             for engine in heard:
                 engine.settle()
             remaking.remove_failed(heard)

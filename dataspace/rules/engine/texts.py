@@ -300,6 +300,10 @@ class Texts:
         """True if a rule is carried out; O(1)."""
         return rule.number in self._owners
 
+    def entry_of(self, number: int) -> Entry:
+        """Returns the text of a rule that is carried out."""
+        return self._owners[number]
+
     def stated(self, number: int) -> Record:
         """Returns the fact that a rule is from which is carried out."""
         entry = self._owners[number]

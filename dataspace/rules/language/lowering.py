@@ -138,10 +138,11 @@ class _Lowering:
         is_each = self._collects or literal.at is not None
         pattern = _opened(literal.pattern, self if is_each else None)
         names = named(pattern)
+        whole = self._fresh() if is_each else ""
         if literal.within is None:
             assert literal.at is not None  # else it is an atom
             form = TimeForm(TimeKind.AT, is_exact=True, shown=str(literal), literals=(literal,))
-            yield self._hide(form, [Atom(pattern)], names, extra=[literal.at])
+            yield self._hide(form, [Atom(_whole(pattern, whole))], [*names, whole], extra=[literal.at])
             return
         kind = TimeKind.OCCURRENCES if is_each else TimeKind.WITHIN
         form = TimeForm(
@@ -152,8 +153,11 @@ class _Lowering:
             shown=str(literal),
             literals=(literal,),
         )
-        extra = [literal.at or self._fresh(), self._fresh()] if is_each else []
-        yield self._hide(form, [Atom(pattern)], names, extra=extra)
+        if not is_each:
+            yield self._hide(form, [Atom(pattern)], names)
+            return
+        extra = [literal.at or self._fresh(), self._fresh()]
+        yield self._hide(form, [Atom(_whole(pattern, whole))], names, extra=extra, whole=whole)
 
     def _final(self, literal: TimedAtom, window: int) -> Literal:
         pattern = _opened(literal.pattern, self)
@@ -161,7 +165,8 @@ class _Lowering:
         form = TimeForm(
             TimeKind.FINAL, literal.within, window, pattern, shown=str(literal), literals=(literal,)
         )
-        return self._hide(form, [Atom(pattern)], named(pattern), extra=[literal.at, self._fresh()])
+        extra, whole = [literal.at, self._fresh()], self._fresh()
+        return self._hide(form, [Atom(_whole(pattern, whole))], named(pattern), extra=extra, whole=whole)
 
     def _lasting(self, group: LastingGroup) -> Literal:
         used = {name for argument in self._rule.head.arguments for name in variables_of(argument)}
@@ -199,14 +204,18 @@ class _Lowering:
         extra: Sequence[str] = (),
         operands: Sequence[Expression] = (),
         negated: bool = False,
+        whole: str = "",
     ) -> Atom:
         """Makes a rule of its own for a literal; returns the atom that reads it.
 
-        ``extra`` are the variables of further columns, for ``operands`` or filled by time.
+        ``extra`` are the variables of further columns, for ``operands`` or filled by time.  The last of them
+        is the fact itself before time fills it, where that is the variable ``whole``.
         """
         label = f"{form.shown} [{self._mark}.{len(self.hidden)}]"
         columns: list[Expression] = [Variable(name) for name in names]
         columns += [Arithmetic(TIMELY, each, _PLACE) for each in operands] or [_PLACE for _ in extra]
+        if whole:
+            columns[-1] = Variable(whole)
         made = Rule(Head(label, tuple(columns), Verb.HIDDEN), tuple(body), form, self._rule.text)
         self.hidden.append(made)
         fields = [Record("$", name, None, DISCARD) for name in [*names, *extra]]
@@ -243,6 +252,14 @@ def _opened(pattern: Value, by: _Lowering | None) -> Value:
                 "$", (name or by._fresh(), of_class, sub if sub == DISCARD else _opened(sub, by))
             )
     return with_parts(pattern, lambda part: _opened(part, by))
+
+
+def _whole(pattern: Value, name: str) -> Value:
+    """Returns a pattern that captures the fact as well.
+
+    Facts that differ only where the pattern names nothing are occurrences of their own.
+    """
+    return Record.of("$", (name, None, pattern))
 
 
 def _closed(pattern: Value, names: set[str]) -> Value:

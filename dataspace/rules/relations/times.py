@@ -51,7 +51,19 @@ class PastRows:
     for the occurrences that are still there.
     """
 
-    __slots__ = ("heard", "kept", "of", "open", "places", "reader", "root", "showing", "since")
+    __slots__ = (
+        "_counted",
+        "_counted_at",
+        "heard",
+        "kept",
+        "of",
+        "open",
+        "places",
+        "reader",
+        "root",
+        "showing",
+        "since",
+    )
 
     def __init__(self, of: TimeForm) -> None:
         self.of: Final = of
@@ -59,7 +71,9 @@ class PastRows:
         self.kept: Final[dict[Row, int]] = {}
         self.open: Final[dict[Row, Row]] = {}
         self.heard: Final[set[Row]] = set()
-        """The rows of messages of the present tick."""
+        """The rows of messages of the present tick, where each occurrence is kept by itself."""
+        self._counted: Final[dict[Row, int]] = {}  # occurrences of this time, by what they are shown as
+        self._counted_at = 0
         self.showing: Any = None
         """The ``Timing`` that shows these rows to rules, and gets the rows that may have changed."""
         self.reader: Callable[[Value], Sequence[Value] | None] | None = None
@@ -80,6 +94,15 @@ class PastRows:
         """Yields the rows that it keeps, as they are in bodies or as they are shown."""
         yield from self.since
         yield from self.kept
+
+    def number(self, base: Row, time: int) -> int:
+        """Returns how many occurrences that are shown alike have begun at this time before; O(1)."""
+        if time != self._counted_at:
+            self._counted.clear()
+            self._counted_at = time
+        number = self._counted.get(base, 0)
+        self._counted[base] = number + 1
+        return number
 
     def read(self, message: Value) -> tuple[Value, ...] | None:
         """Returns what the pattern captures of a message; None if it does not match."""
@@ -117,6 +140,10 @@ class Times:
         self._hearing: dict[Class | None, list[PastRows]] | None = None
         self.pending = 0
         """How many entries the agenda has."""
+        self.has_heard = False
+        """True if a message of this tick is an occurrence that is kept by itself."""
+        self.is_hearing = False
+        """True in such a tick while rules see its messages."""
         self.came_due = 0
         """Entries that have come due in this tick: each allows as much work as a fact that comes."""
         self._tidied = STALE_FROM
@@ -209,16 +236,17 @@ class Times:
             for form in self._hearing.get(class_of(message), ()):
                 values = form.read(message)
                 if values is not None:
-                    self._keep_message(form, self.terms.row(values))
+                    self._keep_message(form, self.terms.row(values), message)
 
-    def _keep_message(self, form: PastRows, row: Row) -> None:
+    def _keep_message(self, form: PastRows, row: Row, message: Value) -> None:
         if form.of.kind is TimeKind.WITHIN:
             self.end(form, row, self.time)
             if form.showing is not None:
                 form.showing.note(row)
             return
-        row = (*row, self.placeholder, self.placeholder)
+        row = (*row, self.placeholder, self.terms.of(message))
         form.heard.add(row)
+        self.has_heard = True
         shown = self.occurrence(form, row, self.time)
         self.end(form, shown, self.time)
         if form.showing is not None:
@@ -236,12 +264,11 @@ class Times:
         """
         is_read = form.of.is_exact or form.of.kind is TimeKind.FINAL
         at = self.terms.of(time_of(time) if is_read else time)
-        number = 0
+        base = (*row[:-2], at)
         while True:
-            made = (*row[:-2], at, self.terms.of(number))
-            if made not in form.kept and form.open.get(row) != made:
-                return made
-            number += 1
+            made = (*base, self.terms.of(form.number(base, time)))
+            if made not in form.kept:
+                return made  # else it has been kept since before a restart at this time
 
     def end(self, form: PastRows, row: Row, time: int) -> None:
         """Keeps a row that has ended at a time, until a span later.
@@ -268,9 +295,20 @@ class Times:
             return False
         return form.of.kind is not TimeKind.FINAL or until - form.of.span + form.of.window <= self.now
 
+    def withdraw(self) -> None:
+        """Ends the messages of a tick: rows that stand without them are occurrences of their own."""
+        if not self.is_hearing:
+            return
+        self.is_hearing = False
+        for form in self.forms.values():
+            if form.showing is not None:
+                for row in form.heard & form.showing.counts.keys():
+                    form.showing.note(row)
+
     def conclude(self) -> None:
         """Ends a tick: notes the rows that are there from now on."""
         self.came_due = 0
+        self.has_heard = self.is_hearing = False
         for each in self.touched:
             each.conclude()
         self.touched.clear()
@@ -393,6 +431,7 @@ class Times:
         self.touched.clear()
         self.noted.clear()
         self.came_due = 0
+        self.has_heard = self.is_hearing = False
         for form in self.forms.values():
             form.heard.clear()
             form.showing = None

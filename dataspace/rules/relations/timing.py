@@ -155,8 +155,9 @@ class Timing:
             case TimeKind.OCCURRENCES:
                 if since is not None:
                     return form.open[row]
-                is_new = is_there and row not in form.heard
-                return self._shown.get(row) or times.occurrence(form, row, times.time) if is_new else None
+                if not is_there or (times.is_hearing and row in form.heard and row not in self._shown):
+                    return None  # a message is kept by itself
+                return self._shown.get(row) or times.occurrence(form, row, times.time)
         return None
 
     def conclude(self) -> None:

@@ -17,20 +17,21 @@ SPAN = 20 * MS
 
 SEND = "send"
 TWICE = "twice"
+BOTH = "both"
 TOGGLE = "toggle"
 OTHER = "other"
 REPLACE = "replace"
 DEVICE = "device"
 
 STEPS = {
-    **dict.fromkeys("wao", (SEND, TOGGLE, TWICE)),
-    **dict.fromkeys("zxc", (SEND, TWICE)),
+    **dict.fromkeys("wao", (SEND, TOGGLE, TWICE, BOTH)),
+    **dict.fromkeys("zxc", (SEND, TWICE, BOTH)),
     **dict.fromkeys("ple", (TOGGLE, OTHER)),
     "h": (TOGGLE, OTHER, REPLACE),
     "s": (SEND, TOGGLE, DEVICE),
     "g": (SEND, DEVICE),
     **dict.fromkeys("vq", (SEND, DEVICE)),
-    "n": (SEND, TWICE, DEVICE),
+    "n": (SEND, BOTH, DEVICE),
     **dict.fromkeys("ym", (REPLACE, DEVICE)),
 }
 """What may happen in a turn, for each form of ``RULES``."""
@@ -58,7 +59,9 @@ class Small(Run):
         one, other, device = Record(label, "a", 2), Record(label, "a", 3), Record("dev", "a")
         match what:
             case "send" | "twice":
-                self.make([], [] if one not in self.base else [one], [one] * (2 if what == TWICE else 1))
+                self.make([], [], [one] * (2 if what == TWICE else 1))
+            case "both":
+                self.make(*(([], [one]) if one in self.base else ([one], [])), [one])
             case "toggle":
                 self.toggle(one)
             case "other":

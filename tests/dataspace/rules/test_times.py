@@ -93,9 +93,9 @@ class Run:
             Record("r", choose.choice("ab"), choose.randrange(3)),
         ]
         changed = [fact for fact in wanted if choose.random() < 0.4]
-        added = [fact for fact in changed if fact not in self.base and fact not in messages]
+        added = [fact for fact in changed if fact not in self.base]
         removed = [fact for fact in changed if fact in self.base]
-        self.make(added, removed, [each for each in messages if each not in self.base])
+        self.make(added, removed, messages)
 
     def make(self, added: list[Record], removed: list[Record], messages: list[Record]) -> None:
         """Makes a turn, with the same state in the history."""
