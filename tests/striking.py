@@ -28,6 +28,9 @@ GROUPS = tuple(
 BLOCKS = ("try:", "with ", "async with ")
 """How lines begin that only enter or leave a block."""
 
+OTHERS = ("<attrs", "<string", "<frozen", "<stdin")
+"""Functions that are written at run time, but not by this product."""
+
 SOURCES = tuple(str(Path(package.__file__ or "").parent) for package in (dataspace, index, server))
 
 
@@ -50,7 +53,7 @@ def strike(
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
         name = frame.f_code.co_filename
-        if not name.startswith(sources) or frame.f_code.co_qualname in but:
+        if not name.startswith(sources) or name.startswith(OTHERS) or frame.f_code.co_qualname in but:
             return None
         if _in_finalizer(frame):
             return None

@@ -24,6 +24,7 @@ from dataspace.instants import GRID
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Claims, Epoch, EpochChanges
+from dataspace.kernel.derivation import ATTEMPTS, RulesFailed
 from dataspace.kernel.handles import ALL, SECRET, Handles
 from dataspace.kernel.limits import SpaceLimits, size_of, weights
 from dataspace.kernel.rule_facts import rules_in
@@ -241,6 +242,11 @@ class Space(SpaceState):
                 return
             yield
 
+    @property
+    def is_making(self) -> bool:
+        """True while a turn is made in steps."""
+        return self._made is not None
+
     def finish(self) -> None:
         """Does the rest of a turn that is made in steps, if there is one; raises what that raises."""
         if self._made is not None:
@@ -270,7 +276,16 @@ class Space(SpaceState):
             self._make_timed(instant)
 
     def _make_timed(self, instant: int) -> None:
-        """Makes the turn of an instant at which rows come or go by time alone."""
+        """Makes the turn of an instant at which rows come or go by time alone.
+
+        Raises what ``submit_timed`` raises.  A defect of the rules suspends texts, and ends nothing.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                at_once(self._making(instant))
+                return
+            except RulesFailed as failed:
+                self.rules.doubt(failed.error, attempt)
         at_once(self._making(instant))
 
     def _making(self, instant: int) -> Steps[None]:
@@ -282,9 +297,11 @@ class Space(SpaceState):
         try:
             try:
                 claims = yield from self.rules.advancing(draft)
+                epoch = self._apply(draft, claims, instant, None, 0)
+            except Exception as error:
+                raise RulesFailed(error) from error
             finally:
                 self._made = None
-            epoch = self._apply(draft, claims, instant, None, 0)
             if self.submit_timed is not None and (epoch.claims or not epoch.silent):
                 self.submit_timed(epoch)
         except BaseException:

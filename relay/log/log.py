@@ -25,7 +25,7 @@ from relay.log.notes import KnownSession
 from relay.log.reader import LogReader
 from relay.log.retention import Readers, Retention, Trimmed
 from relay.log.segments import EARLIER, FORMAT, Encoded, cut
-from relay.log.snapshots import RecoveredState, SnapshotWriter, newest_head
+from relay.log.snapshots import Past, RecoveredState, SnapshotWriter, newest, newest_head
 from relay.store.errors import LogDamaged, LogFailed, closed_on_failure
 from relay.store.ports import AcknowledgedMark, LogTables, Start
 from relay.store.sqlite.storage import Schema
@@ -64,6 +64,10 @@ class Log(LogReader):
         """The sessions that may be resumed, by their owners."""
         self.groups = GroupStates()
         """The groups, as of the newest entry that was submitted."""
+        self._past: Past | None = None
+        self._has_past = False  # whether the newest snapshot has been asked
+        self.past_epoch: int | None = None
+        """The epoch after which the newest snapshot says since when rows of rules had been there, if any."""
         super().__init__(tables, self._face)
         self.readers: Final = Readers(tables)
         self._check_mark()
@@ -207,6 +211,9 @@ class Log(LogReader):
         state.segment = self._chain.last  # also where the last segments are passed over
         self.clients, self.sessions = dict(state.clients), dict(state.sessions)
         self.groups = state.groups
+        self._past = None if state.past is None else (state.past_epoch, list(state.past))
+        self.past_epoch = state.past_epoch if state.past is not None else None
+        self._has_past = True
         if snapshot or rolled >= SNAPSHOT_CHANGES or self._accept_damage:
             writer = self.snapshot(state)
             while writer.step():
@@ -218,6 +225,19 @@ class Log(LogReader):
         self._face(damage)
         self.held_from = self.next_epoch
         self._put(oldest=self.held_from)
+
+    def past(self) -> Past | None:
+        """Returns the epoch and the rows of the past that the newest snapshot has; None if it has none.
+
+        O(state) unless the state was recovered.
+        """
+        if not self._has_past:
+            self._has_past = True
+            state = newest(self._tables)
+            if state is not None and state.past is not None:
+                self._past, self.past_epoch = (state.past_epoch, list(state.past)), state.past_epoch
+        past, self._past = self._past, None
+        return past
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -256,12 +276,14 @@ class Log(LogReader):
         wanted = retention.first_kept(chain, self.readers, now, archived)
         wanted = retention.kept_for_groups(chain, wanted, self.groups.needs_after(), archived)
         head = newest_head(self._tables)
-        snapshot = head[1] if head else 0
-        allowed = min(wanted, chain.last, snapshot + 1)
+        most = head[1] + 1 if head else 1
+        if self.past_epoch is not None:  # what a snapshot says of the past of rules, later epochs go on from
+            most = min(most, max(chain.first, chain.beyond(self.past_epoch)))
+        allowed = min(wanted, chain.last, most)
         first, size = chain.portion(allowed, TRIM_BYTES)
         if first > chain.first:
             self._drop_before(first)
-        held_back = chain.bytes_between(snapshot + 1, min(wanted, chain.last)) if wanted > snapshot + 1 else 0
+        held_back = chain.bytes_between(most, min(wanted, chain.last)) if wanted > most else 0
         return Trimmed(self.held_from, size, more=first < allowed, held_back=held_back)
 
     def _drop_before(self, ordinal: int) -> None:

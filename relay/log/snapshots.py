@@ -3,7 +3,8 @@
 A snapshot is written in chunks, each a transaction of its own between two appends, so that a large state
 does not hold up the turns; a last transaction declares it complete and drops the ones before.  It holds the
 newest turn of each client as well, so that turns stay recognised when the log that had them is gone, and the
-sessions that may be resumed and the checkpoints of groups.
+sessions that may be resumed and the checkpoints of groups; and since when rows of rules over time have been
+there, which no epoch says any more once retention has deleted their beginning.
 
 Always: an incomplete snapshot is never read; the newest complete one is never dropped; its chunks are
 chained by checksums like the segments.
@@ -18,6 +19,7 @@ from typing import Any, Final
 from dataspace.codec import pack, unpack_own
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Handles, Held
+from dataspace.steps import batched
 from index.values.values import Value, key
 from relay.groups.state import GROUP, Fields, GroupStates
 from relay.log.notes import SESSION, KnownSession, Note, check_kind, take_in
@@ -28,6 +30,13 @@ from relay.store.ports import LogTables, Row, SnapshotMoment
 
 CHUNK_CLAIMS: Final = 4096
 """Claims, or clients, in one chunk."""
+
+PAST: Final = "rules-past"
+"""The kind of the chunks that say since when rows of rules have been there.  A program that does not know it
+passes them over, and these rows are younger to it."""
+
+Past = tuple[int, Sequence[tuple[Value, ...]]]
+"""An epoch, and since when rows of rules had been there after it."""
 
 Owners = Mapping[str, Held]
 
@@ -47,6 +56,9 @@ class RecoveredState:
     time: int = 0
     oldest: int = 1
     segment: int = 0
+    past: Iterable[tuple[Value, ...]] | None = None
+    """Since when rows of rules had been there after ``past_epoch``; None where nothing says that."""
+    past_epoch: int = 0
 
     def facts(self) -> list[Value]:
         """Returns the distinct values that are claimed; O(claims)."""
@@ -183,6 +195,10 @@ def _bodies(state: RecoveredState) -> Iterator[bytes]:
         yield pack((None, SESSION, True, part))
     for checkpoint in state.groups.checkpoints() if state.checkpoints is None else state.checkpoints:
         yield pack((None, GROUP, True, (checkpoint,)))
+    if state.past is not None:
+        yield pack((None, PAST, False, (state.past_epoch,)))
+        for several in batched(state.past, CHUNK_CLAIMS):
+            yield pack((None, PAST, False, (state.past_epoch, *several)))
 
 
 def _parts(whole: list[Any]) -> Iterator[list[Any]]:
@@ -199,6 +215,10 @@ def _take_in(state: RecoveredState, body: bytes) -> None:
         elif kind == GROUP:
             for row in rows:
                 state.groups.take_in(kind, row)
+        elif kind == PAST:
+            state.past_epoch = rows[0]
+            past: list[Any] = [*(state.past or ()), *rows[1:]]
+            state.past = past
         return
     if form[0] is None:
         state.clients.update((client, (sequence, epoch)) for client, sequence, epoch in form[1])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from dataspace.transport.reactor import Reactor
+from index.values.values import Value
 from relay.delivery.gate import Gate
 from relay.groups.state import Fields
 from relay.log.log import SNAPSHOT_CHANGES, Log
@@ -123,6 +124,10 @@ def _none(_: Epoch) -> int:
     return 0
 
 
+def _nothing() -> None:
+    """The default of ``past``: there are no rules over time."""
+
+
 class GroupCommit(GroupWriter[_Entry]):
     """Feeds one log.
 
@@ -163,10 +168,14 @@ class GroupCommit(GroupWriter[_Entry]):
         """The epoch that was submitted last."""
         self.derived: Callable[[Epoch], int] = _none
         """Gives how many of the last messages of an epoch are to be noted as not of clients."""
+        self.past: Callable[[], Iterable[tuple[Value, ...]] | None] = _nothing
+        """Gives since when rows of rules have been there after the newest epoch; read while that goes on."""
         self.on_epoch: OnEpoch | None = None
         """Called with each entry once it is on disk, before its own callback."""
         self._unsaved = 0
         self._wanted = False
+        self._past_epoch: int | None = None
+        """The epoch after which the snapshot that is being written has the past of rules."""
         self._snapshot: SnapshotWriter | None = None
         self._checkpoints: Sequence[Fields] = ()
         """The checkpoints of groups in that snapshot."""
@@ -479,6 +488,8 @@ class GroupCommit(GroupWriter[_Entry]):
         state = RecoveredState(owners, dict(log.clients), dict(log.sessions), log.groups)
         state.checkpoints = log.groups.checkpoints()
         state.epoch, state.time = self.latest[:2]
+        state.past, state.past_epoch = self.past(), self.latest.number
+        self._past_epoch = None if state.past is None else state.past_epoch
         return state
 
     async def _begin_snapshot(self, state: RecoveredState) -> None:
@@ -498,6 +509,7 @@ class GroupCommit(GroupWriter[_Entry]):
                 reach("snapshot-chunk")
             else:
                 self._snapshots += 1
+                self._log.past_epoch = self._past_epoch
                 self._log.groups.saved(self._checkpoints)
                 reach("snapshot-complete")
 

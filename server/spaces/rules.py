@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -22,18 +22,21 @@ from dataspace.flows.inputs import Interval, Streamed
 from dataspace.flows.mermaid import DiagramPart, mermaid, rows
 from dataspace.kernel.actions import Action
 from dataspace.kernel.bulk_assertions import replacing
-from dataspace.kernel.derivation import RULES, RuleHost
+from dataspace.kernel.derivation import ATTEMPTS, RULES, RuleHost
 from dataspace.kernel.space import Space, Submit
 from dataspace.rules.engine.explaining import Explainer, Owners, Proof, Sight
 from dataspace.running.flows import pump
 from index.patterns.patterns import lit
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value, key
+from relay.store.errors import LogFailed
 from server.config.rights import Permit
 from server.config.rules import RuleText, RuleTexts, name_of, text_of
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
+
+T = TypeVar("T")
 
 QUESTIONS: Final = ("explain", "why", "why-not", "graph", "monotone")
 RESUME: Final = "resume"
@@ -147,6 +150,24 @@ def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
     if proof is None and (found := explainer.claimed(about)) is not None:
         return Proof(found)
     return proof
+
+
+def made(space: Space, turn: Callable[[], T]) -> T:
+    """Returns what a turn of a start returns.
+
+    A defect of the rules suspends texts in the end, and the daemon starts.  Raises what the turn refuses, and
+    what the log raises.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return turn()
+        except (Refused, UsageError, LogFailed):
+            raise
+        except Exception as error:  # a fence: what clients have left in a log keeps no daemon from starting
+            if space.damage is not None:
+                raise
+            space.rules.doubt(error, attempt)
+    return turn()
 
 
 def hold_from_start(space: Space, given: Sequence[Path | RuleText], time: int, submit: Submit) -> None:

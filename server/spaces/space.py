@@ -57,7 +57,7 @@ from server.spaces.leader import FilledSpace, Leader, filled_from, follow, no_sp
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling, find_turns
-from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start
+from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start, made
 from server.spaces.searches import Searches
 from server.spaces.sessions import ENDING, Returning, Sessions
 from server.spaces.showing import Showing
@@ -219,14 +219,15 @@ class HostedSpace:
         rebuild_windows(self.space, log, commits)
         kept = self.sessions.recover(log.sessions, self._returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
-        self.space.end(gone, self.clock(), submit=commits.submit)
+        made(self.space, lambda: self.space.end(gone, self.clock(), submit=commits.submit))
         self.leases.recover(self.space.owners())
         for state in self.sessions.suspended():
             self._count(state.owner, state.account)
         was_clean = log.clean and not isinstance(followed, Following) and not log.sessions
         self.groups.lead(log.groups, was_clean=was_clean)
         self.flows.attach(self.space)
-        hold_from_start(self.space, self.settings.rules, self.clock(), commits.submit)
+        given = self.settings.rules
+        made(self.space, lambda: hold_from_start(self.space, given, self.clock(), commits.submit))
         if isinstance(followed, Following):
             followed.succeed(commits)
         logger.info(

@@ -16,17 +16,22 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import Refused
+from dataspace.errors import Closed, Refused
 from dataspace.instants import GRID, NEVER
 from dataspace.kernel.changes import Epoch
+from dataspace.kernel.derivation import ATTEMPTS
+from dataspace.kernel.rule_facts import is_rule, rules_of
 from dataspace.kernel.space import MOST_INSTANTS, Space
 from dataspace.kernel.state import SteadyClock
 from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, longest, rebuild
+from dataspace.rules.engine.texts import Pair
+from index.values.values import Value
 from relay.log.log import Log
 from relay.log.notes import DERIVED, Note
 from relay.log.replay import state_at
 from relay.log.retention import Retention
 from relay.log.writer import GroupCommit
+from relay.store.errors import LogFailed
 from server.lane import Lane
 
 logger = logging.getLogger("dataspace")
@@ -57,6 +62,7 @@ class RuleTurns:
         self.times: Final = space.rules.times
         self._lane = lane
         self._is_running = False
+        self._failures = 0  # in a row
         self.settled: trio.Event | None = None
         """An event at the end of the turn that is being made in slices; None without one."""
         self.now: Final = SteadyClock(space, wall, monotonic_ns).now
@@ -72,10 +78,24 @@ class RuleTurns:
         """Makes them in between the turns of clients, until cancelled."""
         self._is_running = True
         try:
-            await self._run(wait_room)
+            while True:
+                await self._run_fenced(wait_room)
         finally:
             self._is_running = False
             self._settle()
+
+    async def _run_fenced(self, wait_room: Callable[[], Awaitable[None]]) -> None:
+        """Runs until a defect of the rules: it suspends texts if it comes again, and ends nothing."""
+        try:
+            await self._run(wait_room)
+        except (Refused, LogFailed, Closed):
+            raise
+        except Exception as error:  # a fence: what works for rules of clients must not end the daemon
+            if self._space.damage is not None:
+                raise
+            self._space.rules.doubt(error, self._failures)
+            self._failures += 1
+            await trio.sleep(min(self._failures - 1, LONGEST_PAUSE))
 
     async def _run(self, wait_room: Callable[[], Awaitable[None]]) -> None:
         rules = self._space.rules
@@ -88,6 +108,7 @@ class RuleTurns:
                 self._turn(self._step())
                 if late >= 0:
                     self._space.timed_late = late
+                self._failures = 0
                 await wait_room()
                 await trio.lowlevel.checkpoint()
             self.planned = rules.due
@@ -158,27 +179,75 @@ def _pause(micros: int) -> float:
 
 
 def rebuild_windows(space: Space, log: Log, commits: GroupCommit | None = None) -> None:
-    """Has the rules of a space remember what the epochs of its log say, up to the newest.
+    """Has the rules of a space remember what its log says, up to the newest epoch.
 
-    From now on ``commits`` note which messages windows do not see.
-    O(epochs in the longest window), and O(log) if a rule binds the times of facts.
+    From now on ``commits`` note which messages windows do not see, and snapshots say what epochs do not.
+    What cannot be rebuilt is suspended, with the reason: nothing of it keeps a daemon from starting.
+    O(epochs in the longest window), and O(log) if a rule binds the times of facts and no snapshot has them.
     """
     if commits is not None:
-        commits.derived = partial(derived_in, space)
-    window = round(space.limits.rule_window * 1_000_000)
-    forms = forms_of(space.index.values(), window, space.rules.functions)
-    if not forms or space.rules.times.forms:
+        commits.derived, commits.past = partial(derived_in, space), partial(past_of, space)
+    if not space.limits.rules or space.rules.times.forms:
         return
-    after = _before(log, space, longest(forms))
+    for attempt in range(ATTEMPTS):
+        try:
+            _rebuild(space, log)
+            return
+        except Exception as error:  # a fence: what is remembered is lost, and the daemon starts
+            logger.exception("rules over time of space %s cannot be rebuilt: this is a defect", space.name)
+            space.rules.times.clear()
+            if attempt:  # else it may not come again
+                space.rules.refuse(_timed(space), error)
+
+
+def _timed(space: Space) -> list[Pair]:
+    """Returns names and texts of the rules over time, and of rules that cannot be read for a defect."""
+    rules, found = space.rules, list[Pair]()
+    for fact in space.index.values():
+        if is_rule(fact):
+            try:
+                is_timed = bool(forms_of([fact], rules.bounds.window, rules.functions))
+            except Exception:  # noqa: BLE001  # the same fence
+                is_timed = True
+            found += rules_of([fact]) if is_timed else ()
+    return found
+
+
+def _rebuild(space: Space, log: Log) -> None:
+    rules = space.rules
+    known = [fact for fact in space.index.values() if is_rule(fact) and fact.fields not in rules.refused]
+    forms = forms_of(known, rules.bounds.window, rules.functions)
+    if not forms:
+        return
+    past = log.past()
+    after = _before(log, space, longest(forms) if past is None else max(form.span for form in forms))
+    if past is not None:
+        after = max(log.oldest - 1, min(after, past[0]))
     since = log.time_of(after) if after >= log.oldest else 0
     if not since:
         first = next(iter(log.read(after)), None)
         since = 0 if first is None else first.time
-    rebuild(space.rules.times, state_at(log, after), since, _past(log, after), window, space.rules.functions)
+    defects = rebuild(
+        rules.times,
+        state_at(log, after),
+        since,
+        _past(log, after),
+        rules.bounds,
+        rules.functions,
+        past,
+        rules.refused,
+    )
+    rules.refused.update(defects)
     logger.info(
         "space %s: %d rows of rules over time, from the epochs after %d",
-        *(space.name, space.rules.times.rows, after),
+        *(space.name, rules.times.rows, after),
     )
+
+
+def past_of(space: Space) -> Iterator[tuple[Value, ...]] | None:
+    """Returns what a snapshot has to say of the past of rules; None where there are none over time."""
+    times = space.rules.times
+    return times.past(is_half=space.is_making) if times.forms else None
 
 
 def derived_in(space: Space, epoch: Epoch) -> int:
@@ -188,7 +257,7 @@ def derived_in(space: Space, epoch: Epoch) -> int:
 
 
 def _before(log: Log, space: Space, span: int | None) -> int:
-    """Returns the epoch from whose state on the log is read."""
+    """Returns the epoch from whose state on the log is read for windows of a span; None for all of it."""
     if span is None:
         return log.oldest - 1
     now = space.time // GRID * GRID  # windows end at instants
@@ -210,10 +279,10 @@ def _past(log: Log, after: int) -> Iterator[PastEpoch]:
                     last = last._replace(messages=last.messages[:-count])
             elif each.number > after and not each.silent:
                 if last is not None:
-                    yield last.time, last.added, last.messages, last.removed
+                    yield last.number, last.time, last.added, last.messages, last.removed
                 last = each
     if last is not None:
-        yield last.time, last.added, last.messages, last.removed
+        yield last.number, last.time, last.added, last.messages, last.removed
 
 
 def with_windows(retention: Retention, space: Space) -> Retention:

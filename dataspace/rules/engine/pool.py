@@ -18,7 +18,7 @@ from dataspace.rules.engine.components import Components, PlacedRule, parted
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.engine.texts import Texts
+from dataspace.rules.engine.texts import Pair, Texts
 from dataspace.rules.language.hosted import Functions
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import READS_OF_AN_ACTION, Bounds, Costs, TickBudget, size_of
@@ -86,6 +86,7 @@ class EnginePool:
         kept: Iterable[Value],
         times: Times,
         functions: Functions,
+        refused: Mapping[Pair, str],
     ) -> None:
         self.times: Final = times
         self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts(times.terms)
@@ -111,7 +112,9 @@ class EnginePool:
             if isinstance(fact, Record):
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
         errors = self.kept.get((key("rule-error"), 4), ())
-        self.texts: Final = Texts(max_rules, self._near, self._fits, errors, bounds.window, functions)
+        self.texts: Final = Texts(
+            max_rules, self._near, self._fits, errors, bounds.window, functions, refused
+        )
 
     def _near(self, rules: Sequence[PlacedRule]) -> list[PlacedRule]:
         return [each for engine in self.components.near(rules) for each in engine.rules]

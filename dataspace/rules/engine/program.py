@@ -25,7 +25,7 @@ from dataspace.rules.engine.texts import MAX_RULES, Pair
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.syntax import Rule
 from dataspace.rules.relations.budgets import Bounds
-from dataspace.rules.relations.failures import Defect
+from dataspace.rules.relations.failures import Defect, message_of
 from dataspace.rules.relations.proofs import Sight
 from dataspace.rules.relations.relations import STEP
 from dataspace.rules.relations.times import Times
@@ -63,7 +63,8 @@ class Program:
     ``kept`` are facts that rules held when another program ended: ``next`` goes on from them at first.
     ``times`` is what rules over time remember; ``only_timed`` carries out what fills it, and nothing else.
     At a ``start`` no client waits for the first tick, which may do all the work within the bounds.
-    ``functions`` are the functions of the host that rules may call.
+    ``functions`` are the functions of the host that rules may call.  ``refused`` are texts that are suspended
+    from the start, with the reason.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Program:
         times: Times | None = None,
         only_timed: bool = False,
         functions: Functions = NO_FUNCTIONS,
+        refused: Mapping[Pair, str] | None = None,
     ) -> None:
         self.times: Final = Times() if times is None else times
         self._kept_at = 0  # how often texts had changed when forms were looked through
@@ -89,6 +91,7 @@ class Program:
             kept=kept,
             times=self.times,
             functions=functions,
+            refused=refused or {},
         )
         pool.texts.only_timed = only_timed
         self.texts: Final = pool.texts
@@ -331,6 +334,10 @@ class Program:
         if self.times.forms:
             self.times.begin(messages)
             actions += self.times.came_due
+            if self.times.failed:
+                return self._tick_anew(
+                    self.components.of(self._suspend_failed()), added, removed, messages, has_begun=True
+                )
         if self._delaying:
             actions = self._cause(actions)
         budget = self.budget
@@ -344,6 +351,9 @@ class Program:
         for engine in engines:
             if not engine.settle():
                 is_sound = False
+        if is_sound and self.times.forms:
+            self.times.conclude()
+            is_sound = not self.times.failed
         if not is_sound:
             return self._conclude(engines, messages, Remaking(self._pool, self.ticks, (), actions))
         derived = Derived([], [], [])
@@ -353,8 +363,6 @@ class Program:
             engine.publish(derived)
         if derived.added or derived.removed:
             self._note_derived(derived.added, derived.removed)
-        if self.times.forms:
-            self.times.conclude()
         return derived
 
     def _run_in_steps(self) -> Steps[Derived]:
@@ -370,7 +378,9 @@ class Program:
         for engine in engines:
             if not (yield from engine.settling()):
                 is_sound = False
-        if not is_sound:
+        if is_sound:
+            yield from self.times.concluding()
+        if not is_sound or self.times.failed:
             return self._conclude(engines, (), Remaking(self._pool, self.ticks, (), actions))
         derived = Derived([], [], [])
         for engine in engines:
@@ -380,7 +390,6 @@ class Program:
         for at in range(0, max(len(derived.added), len(derived.removed)), STEP):
             self._note_derived(derived.added[at : at + STEP], derived.removed[at : at + STEP])
             yield
-        yield from self.times.concluding()
         return derived
 
     def _note_derived(self, added: Sequence[Value], removed: Sequence[Value]) -> None:
@@ -397,14 +406,17 @@ class Program:
         *,
         come: Sequence[PlacedRule] = (),
         groups: Iterable[Group] = (),
+        has_begun: bool = False,
     ) -> Derived:
         """Runs a tick in which engines go, and others come for their rules or take rules in.
 
-        ``groups`` are the groups of new rules that are connected with engines.
+        ``groups`` are the groups of new rules that are connected with engines.  It ``has_begun`` if times
+        have heard its messages.
         """
-        self.ticks += 1
+        self.ticks += not has_begun
         self._uncounted += LOOKED_AFTER
-        self._begin_times(come, messages)
+        if not has_begun:
+            self._begin_times(come, messages)
         count = len(added) + len(removed) + len(messages) + self.times.came_due
         actions = None if self._is_start else self._cause(count)
         self.budget.begin(actions)
@@ -489,13 +501,29 @@ class Program:
                 self.times.form(rule.head.label, rule.form)
             self.times.begin(messages)
 
-    def _conclude_times(self) -> None:
-        """Ends it; forgets the forms of rules that are not carried out any more."""
+    def _conclude_times(self) -> list[PlacedRule]:
+        """Ends it; returns the rules of texts that are suspended because their past cannot be kept.
+
+        Forgets the forms of rules that are not carried out any more.
+        """
         if self.times.forms:
             self.times.conclude()
+        lost = self._suspend_failed() if self.times.failed else []
         if self._kept_at != self.texts.error_count:
             self._kept_at = self.texts.error_count
             self.times.keep([rule.head.label for rule in self._timed()])
+        return lost
+
+    def _suspend_failed(self) -> list[PlacedRule]:
+        """Suspends the texts whose past cannot be kept since a defect came of it; returns their rules."""
+        errors, lost = self.times.give_up_failed(), list[PlacedRule]()
+        for each in self._placed_timed():
+            error = errors.get(key(each.rule.head.label))
+            if error is not None and self.texts.is_sound(each):
+                self.texts.entry_of(each.number).has_defect = True
+                reason = f"its past cannot be kept, which is a defect: {message_of(error)}"
+                lost += self.texts.suspend(each.number, reason)
+        return lost
 
     def _conclude(
         self,
@@ -519,6 +547,9 @@ class Program:
                 engine.settle()
             remaking.remove_failed(heard)
         remaking.make(messages)
+        while lost := self._conclude_times():
+            remaking.remove(self.components.of(lost))
+            remaking.make(messages)
         whole = Derived([], [], [])
         for engine, derived in said.items():
             if engine in self.components:
@@ -532,7 +563,6 @@ class Program:
         self.budget.hold(whole.added, whole.removed)
         if self._resuming.watched:
             self._resuming.note(whole.added, [*whole.removed, *messages])
-        self._conclude_times()
         return whole
 
     def _much_taken_from(

@@ -4,17 +4,20 @@ After a start, and where a follower takes over, nothing in memory says since whe
 which messages still count.  Windows see only what epochs have: claimed facts, derived facts and messages.
 So the rules that ``lowering`` made for times, and no others, are carried out once more over the last epochs.
 
+What began before the first of these epochs is taken from a snapshot, which has what ``Times.past`` gave.
+
 Always: afterwards the forms are as they were after the last of those epochs, but for what began before the
-first of them: that began there.
+first of them and is in no snapshot: that began there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from dataspace.rules.engine.program import Program
-from dataspace.rules.engine.texts import check_windows
+from dataspace.rules.engine.texts import Pair, check_windows
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import read_rules
@@ -24,8 +27,11 @@ from dataspace.rules.relations.times import Times
 from index.errors import UsageError
 from index.values.values import Record, Value, key
 
-PastEpoch: TypeAlias = tuple[int, Sequence[Value], Sequence[Value], Sequence[Value]]
-"""The time of an epoch, the facts that appeared, its messages, and the facts that vanished."""
+PastEpoch: TypeAlias = tuple[int, int, Sequence[Value], Sequence[Value], Sequence[Value]]
+"""The number and the time of an epoch, the facts that appeared, its messages, and the facts that vanished."""
+
+Past: TypeAlias = tuple[int, Iterable[Sequence[Value]]]
+"""The number of an epoch, and what was remembered after it."""
 
 
 def forms_of(
@@ -61,26 +67,35 @@ def rebuild(
     facts: Iterable[Value],
     since: int,
     epochs: Iterable[PastEpoch],
-    window: int | None = None,
+    bounds: Bounds | None = None,
     functions: Functions = NO_FUNCTIONS,
-) -> None:
+    past: Past | None = None,
+    refused: Mapping[Pair, str] | None = None,
+) -> dict[Pair, str]:
     """Fills empty ``times`` from the facts that held at a time and the epochs after it.
 
-    Rules that look back for longer than ``window`` microseconds keep nothing.
+    ``past`` are an epoch that is not before those and what ``Times.past`` gave after it.  The ``bounds`` are
+    those of the rules, which may do any work here; the ``refused`` are not carried out.  Returns the texts
+    that a defect comes of, with the reason: nothing is remembered for them.
     O(facts and changes that the rules over time read).
     """
+    bounds = replace(bounds or Bounds(), work=None, reads=None)
     present: dict[Hashable, Value] = {key(value): value for value in facts}
     program = Program(
         present.values,
         start=True,
         times=times,
         only_timed=True,
-        bounds=Bounds(window=window),
+        bounds=bounds,
         functions=functions,
+        refused=refused,
     )
     times.ahead = since
     program.declare_and_tick((_texts(present.values()), ()), (), (), ())
-    for time, added, messages, removed in epochs:
+    for number, time, added, messages, removed in epochs:
+        if past is not None and number > past[0]:
+            times.load(past[1])
+            past = None
         while times.next <= time:
             times.ahead = times.next
             program.tick()
@@ -91,7 +106,12 @@ def rebuild(
             present.pop(key(value), None)
         program.declare_and_tick((_texts(added), _texts(removed)), added, removed, messages)
         times.mark()
+    if past is not None:
+        times.load(past[1])
+        program.tick()
+    times.mark()
     times.undo()  # nothing of the forms; no program shows them any more
+    return {pair: entry.error for pair, entry in program.entries.items() if entry.has_defect}
 
 
 def _texts(values: Iterable[Value]) -> list[tuple[str, str]]:

@@ -57,6 +57,9 @@ MAX_REFUSED: Final = 10
 """Texts of one turn that are refused one by one for the cycles that they make."""
 
 
+_NONE: Final[Mapping[tuple[str, str], str]] = {}
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """One text of rules: ``error`` says why it is not carried out, and ``row`` where it went wrong."""
@@ -70,6 +73,8 @@ class Entry:
     declared: Declarations = field(default_factory=dict)
     written: tuple[Rule, ...] = ()
     """The rules as they were read."""
+    has_defect: bool = False
+    """True if it is not carried out since a defect came of it."""
 
     @property
     def loops(self) -> int:
@@ -92,7 +97,8 @@ class Texts:
 
     ``fits`` is True if it is known without them that new rules can be put in order.
     ``errors`` are the complaints of a program that has ended: the texts that it had suspended stay so.
-    ``functions`` are the functions of the host.
+    ``functions`` are the functions of the host.  ``refused`` are texts that are not read in the first change,
+    with the reason.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Texts:
         errors: Iterable[Record] = (),
         window: int | None = None,
         functions: Functions = NO_FUNCTIONS,
+        refused: Mapping[Pair, str] = _NONE,
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
@@ -124,6 +131,7 @@ class Texts:
         self._count = self._loops = 0
         self._numbered = 0
         self._owners: dict[int, Entry] = {}  # by the number of a rule, where that is carried out
+        self._refused = refused
         self._errors = {tuple(map(key, each.fields[:2])): each for each in errors}  # until the first change
 
     def change(
@@ -150,10 +158,15 @@ class Texts:
         sound = [entry for entry in self.entries.values() if not entry.error and entry not in fresh]
         self._declared = {label: each for entry in sound for label, each in entry.declared.items()}
         for entry in sorted(fresh, key=self._late):
+            if reason := self._refused.get((entry.name, entry.text)):
+                entry.error = reason
+                logger.warning("rule %.80r is suspended: %.400s", entry.name, reason)
+                continue
             self._read(entry)
             if self._errors and not entry.error:
                 self._stay_suspended(entry)
         self._errors.clear()
+        self._refused = _NONE
         self._refuse_cycles([entry for entry in fresh if entry.placed], {each.number for each in lost})
         self._unrelated.clear()
         self.strict = {label: each for label, each in self._declared.items() if each.strict}

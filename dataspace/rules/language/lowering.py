@@ -69,7 +69,7 @@ def lowered(rules: Iterable[Rule], name: str = "", text: str = "") -> tuple[Rule
 
     ``name`` and ``text`` tell the heads of one text from the heads of others.
     """
-    mark = blake2b(f"{name}\0{text}".encode(errors="surrogatepass"), digest_size=6).hexdigest()
+    mark = mark_of(name, text)
     made: list[Rule] = []
     known: dict[str, Rule] = {}
     for at, rule in enumerate(rules):
@@ -82,6 +82,11 @@ def lowered(rules: Iterable[Rule], name: str = "", text: str = "") -> tuple[Rule
             for hidden in lowering.hidden:
                 known.setdefault(str(hidden.head.label), hidden)
     return (*known.values(), *made)
+
+
+def mark_of(name: str, text: str) -> str:
+    """Returns what stands in all labels of the heads that are made for a text, and in no others."""
+    return blake2b(f"{name}\0{text}".encode(errors="surrogatepass"), digest_size=6).hexdigest()
 
 
 class _Lowering:

@@ -11,7 +11,8 @@ Always: between ticks no instant up to the present is on the agenda; ``undo`` ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heapify, heappop, heappush
@@ -32,6 +33,8 @@ from dataspace.steps import Steps, batched
 from index.patterns.patterns import matcher, skeleton
 from index.values.positions import Class, class_of
 from index.values.values import Value, key
+
+logger = logging.getLogger("dataspace")
 
 STALE_FROM: Final = 1_000
 """Stale entries are removed from an agenda only if it has more entries than this."""
@@ -95,6 +98,12 @@ class PastRows:
         yield from self.since
         yield from self.kept
 
+    @property
+    def is_old(self) -> bool:
+        """True if the beginning of what is there may be older than the span, and rules show it, or use it."""
+        kind = self.of.kind
+        return kind in (TimeKind.AT, TimeKind.FOR) or (kind is TimeKind.OCCURRENCES and self.of.is_exact)
+
     def number(self, base: Row, time: int) -> int:
         """Returns how many occurrences that are shown alike have begun at this time before; O(1)."""
         if time != self._counted_at:
@@ -134,6 +143,8 @@ class Times:
         """The ``Timing`` objects with changes in this tick."""
         self.noted: Final[dict[Any, None]] = {}
         """The ``Timing`` objects with rows to look at."""
+        self.failed: dict[PastRows, Exception] = {}
+        """Forms whose rows cannot be kept any more, since a defect came of it in this tick."""
         self._agenda: dict[int, list[_Entry]] = {}
         self._instants: list[int] = []
         self._journal: list[tuple[Any, Any, Any]] = []
@@ -191,8 +202,7 @@ class Times:
         while self._instants and self._instants[0] <= self.now:
             due = self._taken(heappop(self._instants))
             self.came_due += len(due)
-            for form, row in due:
-                self._come_due(form, row)
+            self._come_due(due)
         if messages and self.forms:
             self._hear(messages)
         self._look_ahead()
@@ -205,11 +215,33 @@ class Times:
             due = self._taken(heappop(self._instants))
             self.came_due += len(due)
             for some in batched(due, STEP):
-                for form, row in some:
-                    self._come_due(form, row)
+                self._come_due(some)
                 yield
 
-    def _come_due(self, form: PastRows, row: Row) -> None:
+    def _come_due(self, due: Iterable[_Entry]) -> None:
+        for form, row in due:
+            try:
+                self._look_at(form, row)
+            except Exception as error:  # noqa: BLE001  # a fence: one form fails, and ends neither the turn nor others
+                self.fail(form, error)
+
+    def fail(self, form: PastRows, error: Exception) -> None:
+        """Notes a defect; the program suspends the text of the form."""
+        logger.error("rows of the past of %.200s cannot be kept", form.of.shown, exc_info=error)
+        self.failed.setdefault(form, error)
+
+    def give_up_failed(self) -> dict[Hashable, Exception]:
+        """Forgets the forms that have failed; returns the errors by their heads."""
+        found = {at: self.failed[form] for at, form in self.forms.items() if form in self.failed}
+        for at in found:
+            self.forms[at].showing = None
+            self.drop(self.forms, at)
+        self.failed.clear()
+        self._hearing, self._tidied = None, 0
+        self._count()  # it may have been interrupted there
+        return found
+
+    def _look_at(self, form: PastRows, row: Row) -> None:
         """Looks at a row whose instant has come."""
         until = form.kept.get(row)
         each_alone = form.of.kind in (TimeKind.OCCURRENCES, TimeKind.FINAL)
@@ -234,9 +266,12 @@ class Times:
             return
         for message in messages:
             for form in self._hearing.get(class_of(message), ()):
-                values = form.read(message)
-                if values is not None:
-                    self._keep_message(form, self.terms.row(values), message)
+                try:
+                    values = form.read(message)
+                    if values is not None:
+                        self._keep_message(form, self.terms.row(values), message)
+                except Exception as error:  # noqa: BLE001  # the same fence
+                    self.fail(form, error)
 
     def _keep_message(self, form: PastRows, row: Row, message: Value) -> None:
         if form.of.kind is TimeKind.WITHIN:
@@ -310,7 +345,10 @@ class Times:
         self.came_due = 0
         self.has_heard = self.is_hearing = False
         for each in self.touched:
-            each.conclude()
+            try:
+                each.conclude()
+            except Exception as error:  # noqa: BLE001  # the same fence
+                self.fail(each.form, error)
         self.touched.clear()
         for form in self.forms.values() if self._hearing else ():
             if form.heard:
@@ -320,7 +358,10 @@ class Times:
     def concluding(self) -> Steps[None]:
         """Does ``conclude`` in steps."""
         for each in self.touched:
-            yield from each.concluding()
+            try:
+                yield from each.concluding()
+            except Exception as error:  # noqa: BLE001  # the same fence
+                self.fail(each.form, error)
         self.touched.clear()
         self.conclude()
 
@@ -348,10 +389,11 @@ class Times:
         self._journal.append((bucket, instant, None))
 
     def _taken(self, instant: int) -> list[_Entry]:
-        bucket = self._agenda.pop(instant, None)
+        bucket = self._agenda.get(instant)
         if bucket is None:
             return []
         self._journal.append((self._agenda, instant, bucket))
+        del self._agenda[instant]
         self.pending -= len(bucket)
         return bucket
 
@@ -397,6 +439,90 @@ class Times:
             return found
         return [found[(at + 1) * len(found) // most - 1] for at in range(most)]
 
+    # -- over restarts --------------------------------------------------------------------------------
+
+    def past(self, *, is_half: bool = False) -> Iterator[tuple[Value, ...]]:
+        """Yields what epochs of the last spans do not say: since when rows have been there, and the ended
+        stays of windows that show times.
+
+        What it yields is from now on, also if it goes on later.  If a tick is half done, from before it.
+        O(rows) at once, without their values.
+        """
+        tables = {
+            id(table): table.copy()
+            for form in self.forms.values()
+            for table in (form.since, form.kept, form.open)
+            if form.is_old
+        }
+        for table, at, value in reversed(self._journal) if is_half else ():
+            if (copy := tables.get(id(table))) is not None:
+                if value is _GONE:
+                    copy.pop(at, None)
+                else:
+                    copy[at] = value
+        return self._past_of([form for form in self.forms.items() if form[1].is_old], tables)
+
+    def _past_of(
+        self, forms: Sequence[tuple[Hashable, PastRows]], tables: Mapping[int, dict[Row, Any]]
+    ) -> Iterator[tuple[Value, ...]]:
+        for label, form in forms:
+            open_, span = tables[id(form.open)], form.of.span
+            assert isinstance(label, str)  # as ``lowering`` calls them; and a text is its own key
+            yield label, None
+            for row, since in tables[id(form.since)].items():
+                shown = open_.get(row)
+                number = 0 if shown is None else shown[-1].value
+                yield label, tuple([term.value for term in row]), since, None, number
+            if form.of.kind is TimeKind.OCCURRENCES:
+                for row, until in tables[id(form.kept)].items():
+                    since = _time_in(row[-2])
+                    if since is not None and since < until - span:  # the stay of a fact, not a message
+                        values = tuple([term.value for term in row[:-2]])
+                        yield label, values, since, until, row[-1].value
+
+    def load(self, past: Iterable[Sequence[Value]]) -> None:
+        """Takes over what ``past`` has given, for forms that have read the epochs up to that time."""
+        found: dict[Hashable, list[Sequence[Value]]] = {}
+        for label, *entry in past:
+            rows = found.setdefault(key(label), [])
+            if entry[0] is not None:
+                rows.append(entry)
+        for at, form in list(self.forms.items()):
+            if form.is_old and at in found:
+                try:
+                    self._load(form, found[at])
+                except Exception as error:  # noqa: BLE001  # the same fence
+                    self.fail(form, error)
+
+    def _load(self, form: PastRows, entries: Iterable[Sequence[Any]]) -> None:
+        of, terms = form.of, self.terms
+        if of.kind is TimeKind.OCCURRENCES:
+            for row, until in list(form.kept.items()):
+                since = _time_in(row[-2])
+                if since is not None and since < until - of.span:
+                    self.drop(form.kept, row)
+                    self._note(form, row)
+        for values, since, until, number in entries:
+            row = terms.row(tuple(values))
+            if until is not None:
+                row = (*row, terms.of(time_of(since)), terms.of(number))
+                self.plan(form, row, until)
+                self.put(form.kept, row, until)
+                self._note(form, row)
+            elif row in form.since:
+                self.put(form.since, row, since)
+                if of.kind is TimeKind.FOR:
+                    self.plan(form, row, since + of.span)
+                if row in form.open:
+                    shown = (*row[:-2], terms.of(time_of(since)), terms.of(number))
+                    self.put(form.open, row, shown)
+                if form.showing is not None:
+                    form.showing.note(row)
+
+    def _note(self, form: PastRows, row: Row) -> None:
+        if form.showing is not None:
+            form.showing.note_kept(row)
+
     # -- undoing --------------------------------------------------------------------------------------
 
     def put(self, table: dict[Any, Any], at: Any, value: Any) -> None:
@@ -407,7 +533,8 @@ class Times:
     def drop(self, table: dict[Any, Any], at: Any) -> None:
         """Removes an entry, if there is one."""
         if at in table:
-            self._journal.append((table, at, table.pop(at)))
+            self._journal.append((table, at, table[at]))
+            del table[at]
 
     def mark(self) -> None:
         """Begins a turn, which ``undo`` takes back."""
@@ -415,6 +542,18 @@ class Times:
             self._journal.clear()
         if self.pending > self._tidied:
             self._tidy()
+
+    def clear(self) -> None:
+        """Forgets all forms; programs that show them must be made anew."""
+        self.forms.clear()
+        self._agenda.clear()
+        self._journal.clear()
+        self.undo()
+
+    def due_labels(self) -> list[Hashable]:
+        """Returns the heads of which rows are due at the earliest instant."""
+        due = {id(form) for form, _ in self._agenda.get(self.next, ())}
+        return [at for at, form in self.forms.items() if id(form) in due]
 
     def undo(self) -> None:
         """Makes everything as it was at the ``mark``; programs that show it must be made anew."""
@@ -430,6 +569,7 @@ class Times:
         self._journal.clear()
         self.touched.clear()
         self.noted.clear()
+        self.failed.clear()
         self.came_due = 0
         self.has_heard = self.is_hearing = False
         for form in self.forms.values():

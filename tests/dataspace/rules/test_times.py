@@ -118,7 +118,10 @@ class Run:
         self.space.restore({o: dict(c) for o, c in old.all_claims().items()}, old.epoch, old.time)
         self.space.submit_timed = self.past_append
         rebuild(
-            self.space.rules.times, [], START, [(e.time, e.added, e.messages, e.removed) for e in self.past]
+            self.space.rules.times,
+            [],
+            START,
+            [(e.number, e.time, e.added, e.messages, e.removed) for e in self.past],
         )
 
     def check(self) -> None:
