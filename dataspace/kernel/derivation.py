@@ -16,44 +16,29 @@ Always: a fact that a flow asserts, or that follows and that nobody else claims,
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dataspace.flows.flows import Flow
 from dataspace.flows.host import FlowHost, WeightedValues, changes_of, counted, transitions
 from dataspace.flows.results import Derived
 from dataspace.kernel.changes import Claims, Numbered
+from dataspace.kernel.defects import Defects, Journal
 from dataspace.kernel.rule_facts import error_of, is_rule, rules_in, rules_of
 from dataspace.kernel.turns import KEYED, PendingTurn, keys_in_steps
 from dataspace.rules.engine.pool import ProgramStatistics
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
-from dataspace.rules.language.lowering import mark_of
 from dataspace.rules.relations.budgets import Bounds
-from dataspace.rules.relations.failures import MAX_NAME, MAX_REASON, complaint, message_of
+from dataspace.rules.relations.failures import MAX_NAME, MAX_REASON, complaint
 from dataspace.rules.relations.times import Times
 from dataspace.steps import Steps, at_once
-from index.errors import InternalError
 from index.trie.nodes import At, all_at, at_of
 from index.trie.trie import Index
 from index.values.values import Record, Value, key
 
-logger = logging.getLogger("dataspace")
-
-ATTEMPTS: Final = 4
-"""How often something is tried anew that a defect of the rules keeps from being made."""
-
 RULES: Final = "rules"
 """The owner of all derived facts."""
-
-
-class RulesFailed(InternalError):
-    """A defect of the rules of a space ended a turn that no client has asked for; ``error`` is what came."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(f"the rules failed: {message_of(error)}")
-        self.error = error
 
 
 class RuleHost:
@@ -83,11 +68,10 @@ class RuleHost:
         self._followed: dict[int, At] | None = None  # ``held`` by handle, while another's are followed
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._is_start = False  # while it is
-        self._journal = _Journal()
+        self._journal = Journal()
         self.times: Final = Times()
         """What rules over time remember; turns at or after ``times.next`` wait for a turn at it."""
-        self.refused: dict[tuple[str, str], str] = {}
-        """Names and texts that a program which is made anew suspends, with the reason: they have a defect."""
+        self.defects: Final = Defects(index, self.times)
         self._resumed: set[str] = set()  # names of texts that the next tick is to carry out again
         self.on_error: Callable[[], None] = _ignored
         """Called in a turn, or its undoing, in which what is wrong with rules may have changed."""
@@ -253,44 +237,16 @@ class RuleHost:
         self._kept = [value(at) for at in self.held]
         self._is_start = True
         try:
-            derived = self._made_anew()
+            derived = self.defects.made(lambda: self._follow_anew((), (), ()), self._forget_attempt)
         finally:
             self._kept, self._is_start = (), False
         return self._compared(derived)
 
-    def _made_anew(self) -> Derived:
-        """Returns all that follows, with ever fewer texts as long as a defect comes of it."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._follow_anew((), (), ())
-            except Exception as error:  # noqa: BLE001  # a fence: what cannot be rebuilt is suspended, and the space goes on
-                self.doubt(error, attempt)
-                self.program = None
-                self.times.undo()
-                self._rejected, self._errors, self._error_count = {}, {}, 0
-        return self._follow_anew((), (), ())
-
-    def doubt(self, error: Exception, attempt: int) -> None:
-        """Notes that rules failed as a whole, so that a program that is made anew has fewer texts.
-
-        After the first attempt none is suspended, since a defect may not come again; then those of which rows
-        are due by time, then all with times, and in the end all.
-        """
-        logger.error("the rules failed and are computed anew: this is a defect", exc_info=error)
-        if not attempt:
-            return
-        texts = rules_of([value for value in self._index.values() if is_rule(value)])
-        due = self.times.due_labels() if attempt < ATTEMPTS - 2 else ()
-        chosen = [pair for pair in texts if any(mark_of(*pair) in str(label) for label in due)]
-        if not chosen and attempt < ATTEMPTS - 1:
-            chosen = [pair for pair in texts if any(mark_of(*pair) in str(at) for at in self.times.forms)]
-        self.refuse(chosen or texts, error)
-
-    def refuse(self, texts: Iterable[tuple[str, str]], error: Exception) -> None:
-        """Has a program that is made anew suspend some texts, because of a defect."""
-        reason = f"it cannot be carried out, which is a defect: {message_of(error)}"
-        for pair in texts:
-            self.refused.setdefault(pair, reason)
+    def _forget_attempt(self) -> None:
+        """Undoes what an attempt to make a program has done that failed."""
+        self.program = None
+        self.times.undo()
+        self._rejected, self._errors, self._error_count = {}, {}, 0
 
     def _follow_anew(
         self,
@@ -309,14 +265,14 @@ class RuleHost:
                 start=self._is_start,
                 times=self.times,
                 functions=self.functions,
-                refused=self.refused,
+                refused=self.defects.refused,
             )
             come, go = [value for value in self._facts() if is_rule(value)], ()
         rejections = [(fact, -1) for value in go if (fact := self._rejection(value)) is not None]
         derived = self.program.declare_and_tick(
             (rules_of(come), rules_of(go)), appearing, vanishing, messages
         )
-        self.refused = {}
+        self.defects.refused = {}
         derived = self._with_errors(derived)
         rejections += [(fact, +1) for value in come if (fact := self._rejection(value)) is not None]
         self._note_rejections(rejections, derived)
@@ -572,20 +528,6 @@ class RuleHost:
 
 def _ignored() -> None:
     """The default of ``on_error``: does nothing."""
-
-
-class _Journal:
-    """The notes for undoing a turn: its claims and the flows' claims, noted before they are made."""
-
-    __slots__ = ("begun", "ended", "flows_added", "flows_removed", "last", "was_following")
-
-    def __init__(self) -> None:
-        self.last = 0
-        self.was_following = False
-        self.begun: Sequence[tuple[At, int]] = ()
-        self.ended: Sequence[tuple[At, int]] = ()
-        self.flows_added: Sequence[At] = ()
-        self.flows_removed: Sequence[At] = ()
 
 
 _NEITHER: Final[tuple[Sequence[Value], Sequence[Value]]] = ((), ())

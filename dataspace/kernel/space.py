@@ -24,7 +24,7 @@ from dataspace.instants import GRID
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Claims, Epoch, EpochChanges
-from dataspace.kernel.derivation import ATTEMPTS, RulesFailed
+from dataspace.kernel.defects import ATTEMPTS, RulesFailed
 from dataspace.kernel.handles import ALL, SECRET, Handles
 from dataspace.kernel.limits import SpaceLimits, size_of, weights
 from dataspace.kernel.rule_facts import rules_in
@@ -285,7 +285,7 @@ class Space(SpaceState):
                 at_once(self._making(instant))
                 return
             except RulesFailed as failed:
-                self.rules.doubt(failed.error, attempt)
+                self.rules.defects.note(failed.error, attempt)
         at_once(self._making(instant))
 
     def _making(self, instant: int) -> Steps[None]:

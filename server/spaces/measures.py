@@ -32,6 +32,7 @@ def accounted_bytes(hosted: HostedSpace) -> int:
         space.facts_bytes
         + space.interests.size
         + size_of(rules.claimed, derived)
+        + rules.times.bytes
         + PREPARED_FACTOR * hosted.prepared.statistics().bytes
         + LEDGER_BYTES * hosted.ledgers.statistics().known
         + IDENTITY_BYTES * (len(hosted.clients) + len(hosted.leases) + hosted.sessions.waiting)

@@ -22,7 +22,8 @@ from dataspace.flows.inputs import Interval, Streamed
 from dataspace.flows.mermaid import DiagramPart, mermaid, rows
 from dataspace.kernel.actions import Action
 from dataspace.kernel.bulk_assertions import replacing
-from dataspace.kernel.derivation import ATTEMPTS, RULES, RuleHost
+from dataspace.kernel.defects import ATTEMPTS
+from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.space import Space, Submit
 from dataspace.rules.engine.explaining import Explainer, Owners, Proof, Sight
 from dataspace.running.flows import pump
@@ -166,15 +167,21 @@ def made(space: Space, turn: Callable[[], T]) -> T:
         except Exception as error:  # a fence: what clients have left in a log keeps no daemon from starting
             if space.damage is not None:
                 raise
-            space.rules.doubt(error, attempt)
+            space.rules.defects.note(error, attempt)
     return turn()
 
 
-def hold_from_start(space: Space, given: Sequence[Path | RuleText], time: int, submit: Submit) -> None:
+def hold_from_start(
+    space: Space, given: Sequence[Path | RuleText], clock: Callable[[], int], submit: Submit
+) -> None:
     """Makes the first turn of a space that has started, with the rules of the configuration.
 
     Their errors are logged, and end nothing.
     """
+    made(space, lambda: _hold(space, given, clock(), submit))
+
+
+def _hold(space: Space, given: Sequence[Path | RuleText], time: int, submit: Submit) -> None:
     facts = _startable(space, given)
     rules = actions_to_hold(space, facts)
     try:

@@ -226,8 +226,7 @@ class HostedSpace:
         was_clean = log.clean and not isinstance(followed, Following) and not log.sessions
         self.groups.lead(log.groups, was_clean=was_clean)
         self.flows.attach(self.space)
-        given = self.settings.rules
-        made(self.space, lambda: hold_from_start(self.space, given, self.clock(), commits.submit))
+        hold_from_start(self.space, self.settings.rules, self.clock, commits.submit)
         if isinstance(followed, Following):
             followed.succeed(commits)
         logger.info(

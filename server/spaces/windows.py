@@ -19,7 +19,7 @@ import trio
 from dataspace.errors import Closed, Refused
 from dataspace.instants import GRID, NEVER
 from dataspace.kernel.changes import Epoch
-from dataspace.kernel.derivation import ATTEMPTS
+from dataspace.kernel.defects import ATTEMPTS
 from dataspace.kernel.rule_facts import is_rule, rules_of
 from dataspace.kernel.space import MOST_INSTANTS, Space
 from dataspace.kernel.state import SteadyClock
@@ -93,7 +93,7 @@ class RuleTurns:
         except Exception as error:  # a fence: what works for rules of clients must not end the daemon
             if self._space.damage is not None:
                 raise
-            self._space.rules.doubt(error, self._failures)
+            self._space.rules.defects.note(error, self._failures)
             self._failures += 1
             await trio.sleep(min(self._failures - 1, LONGEST_PAUSE))
 
@@ -197,7 +197,7 @@ def rebuild_windows(space: Space, log: Log, commits: GroupCommit | None = None) 
             logger.exception("rules over time of space %s cannot be rebuilt: this is a defect", space.name)
             space.rules.times.clear()
             if attempt:  # else it may not come again
-                space.rules.refuse(_timed(space), error)
+                space.rules.defects.refuse(_timed(space), error)
 
 
 def _timed(space: Space) -> list[Pair]:
@@ -215,7 +215,9 @@ def _timed(space: Space) -> list[Pair]:
 
 def _rebuild(space: Space, log: Log) -> None:
     rules = space.rules
-    known = [fact for fact in space.index.values() if is_rule(fact) and fact.fields not in rules.refused]
+    known = [
+        fact for fact in space.index.values() if is_rule(fact) and fact.fields not in rules.defects.refused
+    ]
     forms = forms_of(known, rules.bounds.window, rules.functions)
     if not forms:
         return
@@ -232,12 +234,12 @@ def _rebuild(space: Space, log: Log) -> None:
         state_at(log, after),
         since,
         _past(log, after),
-        rules.bounds,
-        rules.functions,
-        past,
-        rules.refused,
+        bounds=rules.bounds,
+        functions=rules.functions,
+        past=past,
+        refused=rules.defects.refused,
     )
-    rules.refused.update(defects)
+    rules.defects.refused.update(defects)
     logger.info(
         "space %s: %d rows of rules over time, from the epochs after %d",
         *(space.name, rules.times.rows, after),

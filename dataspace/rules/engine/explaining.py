@@ -51,6 +51,7 @@ from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Spent
 from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.join_orders import BoundAtom, LookUp, failed_text
+from dataspace.rules.relations.past_rows import RowTimes, row_times
 from dataspace.rules.relations.proofs import (
     HIDDEN_RULE,
     WITHHELD,
@@ -65,7 +66,7 @@ from dataspace.rules.relations.proofs import (
 )
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Row, RuleTerm
-from dataspace.rules.relations.times import RowTimes, Times, row_times
+from dataspace.rules.relations.times import Times
 from dataspace.rules.relations.views import View
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse

@@ -9,7 +9,8 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -18,7 +19,7 @@ from dataspace.rules.engine.components import Components, PlacedRule, parted
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.engine.texts import Pair, Texts
+from dataspace.rules.engine.texts import Texts
 from dataspace.rules.language.hosted import Functions
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import READS_OF_AN_ACTION, Bounds, Costs, TickBudget, size_of
@@ -30,7 +31,15 @@ from dataspace.rules.relations.times import Times
 from dataspace.rules.relations.views import form_of
 from index.errors import UsageError
 from index.patterns.text import unparse
+from index.values.positions import Class, class_of
 from index.values.values import Map, Record, Value, key
+
+RECOMPUTE_FROM: Final = 5000
+RECOMPUTE_SHARE: Final = 0.25
+"""From how many rows on, and for which share of its facts taken away in a tick, a component is made anew."""
+
+FORBIDDING: Final = 3
+"""For how many retractions an addition stands that something is negated by: it takes along what it meets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +95,6 @@ class EnginePool:
         kept: Iterable[Value],
         times: Times,
         functions: Functions,
-        refused: Mapping[Pair, str],
     ) -> None:
         self.times: Final = times
         self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts(times.terms)
@@ -112,9 +120,7 @@ class EnginePool:
             if isinstance(fact, Record):
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
         errors = self.kept.get((key("rule-error"), 4), ())
-        self.texts: Final = Texts(
-            max_rules, self._near, self._fits, errors, bounds.window, functions, refused
-        )
+        self.texts: Final = Texts(max_rules, self._near, self._fits, errors, bounds.window, functions)
 
     def _near(self, rules: Sequence[PlacedRule]) -> list[PlacedRule]:
         return [each for engine in self.components.near(rules) for each in engine.rules]
@@ -221,6 +227,23 @@ class EnginePool:
         self.delaying.pop(engine, None)
         self.forbidding -= bool(engine.negated)
         self._whole = self._grown = None
+
+    def much_taken_from(
+        self, added: Sequence[Value], removed: Sequence[Value]
+    ) -> dict[ComponentEngine, None]:
+        """Returns the components that lose so many facts that it takes less time to make them anew.
+
+        Additions never are: they bring no more derivations than beginning anew would make.
+        """
+        gone = Counter(map(class_of, removed))
+        come = Counter(map(class_of, added)) if self.forbidding else Counter()
+        found: dict[ComponentEngine, None] = {}
+        for engine in self.base_facts.listening({*gone, *come}):
+            enough = RECOMPUTE_SHARE * self.base_facts.count(engine.roots)
+            taken = _count(gone, engine.roots) + FORBIDDING * _count(come, engine.negated)
+            if taken > enough and engine.rows() >= RECOMPUTE_FROM:
+                found[engine] = None
+        return found
 
     def costliest(self) -> tuple[str, int, int]:
         """Returns the text that has taken most time, its nanoseconds, and the nanoseconds of all.
@@ -479,3 +502,8 @@ class Remaking:
 
 def _head(engine: ComponentEngine, at: int) -> HeadRelation:
     return engine.dependencies.head(engine.rules[at].rule)
+
+
+def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:
+    """Returns how many facts are of some classes; None stands for all."""
+    return sum(facts.values()) if None in roots else sum(facts[root] for root in roots)

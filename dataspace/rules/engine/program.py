@@ -12,7 +12,6 @@ and the tick has the same effects as without it.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -20,18 +19,17 @@ from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import PlacedRule
 from dataspace.rules.engine.engine import ComponentEngine, busy
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.engine.pool import EnginePool, Group, ProgramStatistics, Remaking
+from dataspace.rules.engine.pool import FORBIDDING, EnginePool, Group, ProgramStatistics, Remaking
+from dataspace.rules.engine.suspending import PastBounds
 from dataspace.rules.engine.texts import MAX_RULES, Pair
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
-from dataspace.rules.language.syntax import Rule
 from dataspace.rules.relations.budgets import Bounds
-from dataspace.rules.relations.failures import Defect, message_of
+from dataspace.rules.relations.failures import Defect
 from dataspace.rules.relations.proofs import Sight
 from dataspace.rules.relations.relations import STEP
 from dataspace.rules.relations.times import Times
 from dataspace.steps import Steps
-from index.values.positions import Class, class_of
-from index.values.values import Value, key
+from index.values.values import Value
 
 logger = logging.getLogger("dataspace")
 
@@ -40,13 +38,6 @@ MAX_SELF_TICKS: Final = 10_000
 
 SELF_WORK: Final = 100
 """Ticks in a row that ``next`` causes by itself may do so many times the work of one tick."""
-
-RECOMPUTE_FROM: Final = 5000
-RECOMPUTE_SHARE: Final = 0.25
-"""From how many rows on, and for which share of its facts taken away in a tick, a component is made anew."""
-
-FORBIDDING: Final = 3
-"""For how many retractions an addition stands that something is negated by: it takes along what it meets."""
 
 LOOKED_AFTER: Final = 64
 """Changes and ticks after which the rows of the past are counted again."""
@@ -91,9 +82,8 @@ class Program:
             kept=kept,
             times=self.times,
             functions=functions,
-            refused=refused or {},
         )
-        pool.texts.only_timed = only_timed
+        pool.texts.only_timed, pool.texts.refused = only_timed, refused or {}
         self.texts: Final = pool.texts
         self.entries = self.texts.entries
         self._resuming = self.texts.resuming
@@ -103,6 +93,7 @@ class Program:
         self.components: Final = pool.components
         self._delaying: Final = pool.delaying  # here as well: every turn asks
         self.budget: Final = pool.budget
+        self._past: Final = PastBounds(pool.components, pool.texts, self.times, pool.budget.bounds)
         self._max_self_ticks = max_self_ticks
         self._self_ticks = self._self_work = 0
         self._uncounted = 0  # ticks and changes since rows of the past were counted
@@ -211,15 +202,15 @@ class Program:
                 return self._resume(ready, added, removed, messages)
         if self.times.forms:
             self._uncounted += 1 + len(added) + len(messages)
-            lost = self._suspend_listeners(messages) if messages else []
-            if self._uncounted >= LOOKED_AFTER:
+            lost = self._past.suspend_listeners(messages) if messages else []
+            if self._uncounted >= LOOKED_AFTER or self.times.value_bytes > self.budget.bounds.held:
                 lost += self._suspend_heaviest(messages)
             if lost:
                 return self._tick_anew(self.components.of(lost), added, removed, messages)
         if self.facts is not None:
             return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
         if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
-            much = self._much_taken_from(added, removed)
+            much = self._pool.much_taken_from(added, removed)
             if much:
                 return self._tick_anew(much, added, removed, messages)
         return self._run(added, removed, messages)
@@ -239,63 +230,9 @@ class Program:
             return self._tick_anew(self.components.of(lost), (), (), ())
         return (yield from self._run_in_steps())
 
-    def _suspend_listeners(self, messages: Sequence[Value]) -> list[PlacedRule]:
-        """Suspends texts whose windows read most messages of a turn, until others may; returns their rules.
-
-        A window reads each message of its class before any rule does work for it.  O(1) if there are few.
-        """
-        bounds, forms = self.budget.bounds, self.times.forms
-        most = bounds.work_per_action * len(messages)
-        if bounds.work is None or len(messages) * len(forms) <= (most := most + bounds.work):
-            return []
-        counts = Counter(map(class_of, messages))
-        readings = dict[int, int]()
-        for each in self._placed_timed():
-            form = forms.get(key(each.rule.head.label))
-            if form is not None and form.reader is not None:
-                read = len(messages) if form.root is None else counts[form.root]
-                first = self.texts.entry_of(each.number).placed[0].number
-                readings[first] = readings.get(first, 0) + read
-        total = left = sum(readings.values())
-        lost: list[PlacedRule] = []
-        for read, number in sorted([(read, number) for number, read in readings.items()], reverse=True):
-            if left > most:
-                limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"
-                reason = f"its windows read {read} messages of one turn, and those of all rules {total}"
-                lost += self.texts.suspend(
-                    number, f"{reason}; send fewer in a turn, or raise limits {limits}"
-                )
-                left -= read
-        return lost
-
     def _suspend_heaviest(self, messages: Sequence[Value]) -> list[PlacedRule]:
-        """Suspends the texts that keep most rows of the past, until the others may; returns their rules.
-
-        The rows that messages will bring count as well.
-        """
         self._uncounted = 0
-        times, most = self.times, self.budget.bounds.time_rows
-        if times.rows + len(messages) * len(times.forms) <= most:
-            return []
-        sizes, lost = times.sizes(messages), list[PlacedRule]()
-        numbers = {key(each.rule.head.label): each.number for each in self._placed_timed()}
-        while (total := sum(sizes.values())) > most and sizes:
-            at, rows = max(sizes.items(), key=lambda pair: pair[1])
-            reason = f"{rows} rows of the past are kept for it, of {total}: shorten what it looks back for,"
-            if at in numbers:
-                lost += self.texts.suspend(numbers[at], f"{reason} or raise limits.time_rows={most}")
-            gone = {key(each.rule.head.label) for each in lost}
-            sizes = {each: size for each, size in sizes.items() if each != at and each not in gone}
-        times.keep([rule.head.label for rule in self._timed() if key(rule.head.label) in sizes])
-        return lost
-
-    def _placed_timed(self) -> list[PlacedRule]:
-        """Returns the rules whose rows depend on time."""
-        rules = [each for engine in self.components for each in engine.rules]
-        return [each for each in rules if each.rule.form is not None]
-
-    def _timed(self) -> list[Rule]:
-        return [each.rule for each in self._placed_timed()]
+        return self._past.suspend_heaviest(messages)
 
     def tick_again(self) -> Derived:
         """Runs the tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
@@ -336,7 +273,7 @@ class Program:
             actions += self.times.came_due
             if self.times.failed:
                 return self._tick_anew(
-                    self.components.of(self._suspend_failed()), added, removed, messages, has_begun=True
+                    self.components.of(self._past.suspend_failed()), added, removed, messages, has_begun=True
                 )
         if self._delaying:
             actions = self._cause(actions)
@@ -508,21 +445,10 @@ class Program:
         """
         if self.times.forms:
             self.times.conclude()
-        lost = self._suspend_failed() if self.times.failed else []
+        lost = self._past.suspend_failed() if self.times.failed else []
         if self._kept_at != self.texts.error_count:
             self._kept_at = self.texts.error_count
-            self.times.keep([rule.head.label for rule in self._timed()])
-        return lost
-
-    def _suspend_failed(self) -> list[PlacedRule]:
-        """Suspends the texts whose past cannot be kept since a defect came of it; returns their rules."""
-        errors, lost = self.times.give_up_failed(), list[PlacedRule]()
-        for each in self._placed_timed():
-            error = errors.get(key(each.rule.head.label))
-            if error is not None and self.texts.is_sound(each):
-                self.texts.entry_of(each.number).has_defect = True
-                reason = f"its past cannot be kept, which is a defect: {message_of(error)}"
-                lost += self.texts.suspend(each.number, reason)
+            self._past.keep()
         return lost
 
     def _conclude(
@@ -565,23 +491,6 @@ class Program:
             self._resuming.note(whole.added, [*whole.removed, *messages])
         return whole
 
-    def _much_taken_from(
-        self, added: Sequence[Value], removed: Sequence[Value]
-    ) -> dict[ComponentEngine, None]:
-        """Returns the components that lose so many facts that it takes less time to make them anew.
-
-        Additions never are: they bring no more derivations than beginning anew would make.
-        """
-        gone = Counter(map(class_of, removed))
-        come = Counter(map(class_of, added)) if self._pool.forbidding else Counter()
-        found: dict[ComponentEngine, None] = {}
-        for engine in self.base_facts.listening({*gone, *come}):
-            enough = RECOMPUTE_SHARE * self.base_facts.count(engine.roots)
-            taken = _count(gone, engine.roots) + FORBIDDING * _count(come, engine.negated)
-            if taken > enough and engine.rows() >= RECOMPUTE_FROM:
-                found[engine] = None
-        return found
-
     def _stop_asking(self, reason: str) -> list[PlacedRule]:
         """Suspends the rules that ask for ticks without end: all rules that this takes away."""
         asking = [each for engine in self._delaying for each in engine.asking()]
@@ -617,8 +526,3 @@ class Program:
     def size(self) -> int:
         """Returns the number of entries in all tables; 0 without facts, if no rule needs any.  O(tables)."""
         return self._pool.size()
-
-
-def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:
-    """Returns how many facts are of some classes; None stands for all."""
-    return sum(facts.values()) if None in roots else sum(facts[root] for root in roots)

@@ -31,7 +31,7 @@ PastEpoch: TypeAlias = tuple[int, int, Sequence[Value], Sequence[Value], Sequenc
 """The number and the time of an epoch, the facts that appeared, its messages, and the facts that vanished."""
 
 Past: TypeAlias = tuple[int, Iterable[Sequence[Value]]]
-"""The number of an epoch, and what was remembered after it."""
+"""The number of an epoch, and the rows of ``Times.past`` after that epoch."""
 
 
 def forms_of(
@@ -67,6 +67,7 @@ def rebuild(
     facts: Iterable[Value],
     since: int,
     epochs: Iterable[PastEpoch],
+    *,
     bounds: Bounds | None = None,
     functions: Functions = NO_FUNCTIONS,
     past: Past | None = None,
@@ -74,9 +75,9 @@ def rebuild(
 ) -> dict[Pair, str]:
     """Fills empty ``times`` from the facts that held at a time and the epochs after it.
 
-    ``past`` are an epoch that is not before those and what ``Times.past`` gave after it.  The ``bounds`` are
-    those of the rules, which may do any work here; the ``refused`` are not carried out.  Returns the texts
-    that a defect comes of, with the reason: nothing is remembered for them.
+    ``past`` is an epoch that is not before those, with what ``Times.past`` gave after it.  The ``bounds`` of
+    the rules count without their work.  The ``refused`` texts are not carried out.  Returns the texts that
+    have a defect, with the reason: nothing is remembered for them.
     O(facts and changes that the rules over time read).
     """
     bounds = replace(bounds or Bounds(), work=None, reads=None)

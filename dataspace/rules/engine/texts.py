@@ -97,8 +97,7 @@ class Texts:
 
     ``fits`` is True if it is known without them that new rules can be put in order.
     ``errors`` are the complaints of a program that has ended: the texts that it had suspended stay so.
-    ``functions`` are the functions of the host.  ``refused`` are texts that are not read in the first change,
-    with the reason.
+    ``functions`` are the functions of the host.
     """
 
     def __init__(
@@ -109,12 +108,13 @@ class Texts:
         errors: Iterable[Record] = (),
         window: int | None = None,
         functions: Functions = NO_FUNCTIONS,
-        refused: Mapping[Pair, str] = _NONE,
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
         self.only_timed = False
         """True if only the rules are carried out that ``lowering`` makes for times."""
+        self.refused: Mapping[Pair, str] = _NONE
+        """Texts that the first change suspends unread, with the reason."""
         self.error_count = 0
         """Goes up whenever what is wrong with texts may have changed."""
         self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
@@ -131,7 +131,6 @@ class Texts:
         self._count = self._loops = 0
         self._numbered = 0
         self._owners: dict[int, Entry] = {}  # by the number of a rule, where that is carried out
-        self._refused = refused
         self._errors = {tuple(map(key, each.fields[:2])): each for each in errors}  # until the first change
 
     def change(
@@ -158,7 +157,7 @@ class Texts:
         sound = [entry for entry in self.entries.values() if not entry.error and entry not in fresh]
         self._declared = {label: each for entry in sound for label, each in entry.declared.items()}
         for entry in sorted(fresh, key=self._late):
-            if reason := self._refused.get((entry.name, entry.text)):
+            if reason := self.refused.get((entry.name, entry.text)):
                 entry.error = reason
                 logger.warning("rule %.80r is suspended: %.400s", entry.name, reason)
                 continue
@@ -166,7 +165,7 @@ class Texts:
             if self._errors and not entry.error:
                 self._stay_suspended(entry)
         self._errors.clear()
-        self._refused = _NONE
+        self.refused = _NONE
         self._refuse_cycles([entry for entry in fresh if entry.placed], {each.number for each in lost})
         self._unrelated.clear()
         self.strict = {label: each for label, each in self._declared.items() if each.strict}

@@ -12,25 +12,20 @@ Always: between ticks no instant up to the present is on the agenda; ``undo`` ma
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
 from dataspace.instants import GRID, NEVER, instant_of
 from dataspace.rules.language.syntax import (
-    EPOCH,
-    MICROSECOND,
     TimeForm,
     TimeKind,
-    micros_of,
     time_of,
 )
+from dataspace.rules.relations.past_rows import KeptRows, PastRows, is_fresh, time_in
 from dataspace.rules.relations.relations import STEP
-from dataspace.rules.relations.terms import Row, Terms
+from dataspace.rules.relations.terms import MAX_FACT, Row, Terms
 from dataspace.steps import Steps, batched
-from index.patterns.patterns import matcher, skeleton
 from index.values.positions import Class, class_of
 from index.values.values import Value, key
 
@@ -39,85 +34,15 @@ logger = logging.getLogger("dataspace")
 STALE_FROM: Final = 1_000
 """Stale entries are removed from an agenda only if it has more entries than this."""
 
+ROW_BYTES: Final = 700
+ENTRY_BYTES: Final = 120
+"""About the memory of a kept row beside its values, in engines too, and of an entry of the agenda."""
+
 MUCH: Final = 512
 """Entries of one instant, for which a turn is made in steps: it takes a millisecond or more."""
 
 _GONE: Final = object()
 """The former value of an entry that was not there."""
-
-
-class PastRows:
-    """The past of the rows of one head.
-
-    ``since`` has the rows of its body that are there, with the microsecond from which on; ``kept`` the rows
-    that have ended, or were messages, with the time until which they count; ``open`` the rows that are shown
-    for the occurrences that are still there.
-    """
-
-    __slots__ = (
-        "_counted",
-        "_counted_at",
-        "heard",
-        "kept",
-        "of",
-        "open",
-        "places",
-        "reader",
-        "root",
-        "showing",
-        "since",
-    )
-
-    def __init__(self, of: TimeForm) -> None:
-        self.of: Final = of
-        self.since: Final[dict[Row, int]] = {}
-        self.kept: Final[dict[Row, int]] = {}
-        self.open: Final[dict[Row, Row]] = {}
-        self.heard: Final[set[Row]] = set()
-        """The rows of messages of the present tick, where each occurrence is kept by itself."""
-        self._counted: Final[dict[Row, int]] = {}  # occurrences of this time, by what they are shown as
-        self._counted_at = 0
-        self.showing: Any = None
-        """The ``Timing`` that shows these rows to rules, and gets the rows that may have changed."""
-        self.reader: Callable[[Value], Sequence[Value] | None] | None = None
-        self.places: tuple[int, ...] = ()
-        self.root: Class | None = None
-        if of.pattern is not None:
-            read = skeleton(of.pattern)
-            self.reader = matcher(of.pattern)
-            first = {name: at for at, name in reversed([*enumerate(read.names)]) if name is not None}
-            self.places = tuple(sorted(first.values()))
-            self.root = read.shape[0][1] if read.shape and read.shape[0][0] == () else None
-
-    def __len__(self) -> int:
-        """Returns how many rows it keeps."""
-        return len(self.since) + len(self.kept)
-
-    def rows(self) -> Iterator[Row]:
-        """Yields the rows that it keeps, as they are in bodies or as they are shown."""
-        yield from self.since
-        yield from self.kept
-
-    @property
-    def is_old(self) -> bool:
-        """True if the beginning of what is there may be older than the span, and rules show it, or use it."""
-        kind = self.of.kind
-        return kind in (TimeKind.AT, TimeKind.FOR) or (kind is TimeKind.OCCURRENCES and self.of.is_exact)
-
-    def number(self, base: Row, time: int) -> int:
-        """Returns how many occurrences that are shown alike have begun at this time before; O(1)."""
-        if time != self._counted_at:
-            self._counted.clear()
-            self._counted_at = time
-        number = self._counted.get(base, 0)
-        self._counted[base] = number + 1
-        return number
-
-    def read(self, message: Value) -> tuple[Value, ...] | None:
-        """Returns what the pattern captures of a message; None if it does not match."""
-        assert self.reader is not None  # only windows are asked
-        found = self.reader(message)
-        return None if found is None else tuple([found[at] for at in self.places])
 
 
 _Entry: TypeAlias = tuple[PastRows, Row]
@@ -137,6 +62,8 @@ class Times:
         self.next = NEVER
         """The earliest instant on the agenda; a turn at or after it has to wait for a tick at it."""
         self.forms: dict[Hashable, PastRows] = {}
+        self.value_bytes = 0
+        """Bytes of the values in the rows that are kept, estimated by their texts."""
         self.sent: tuple[Sequence[Value], int] = ((), 0)
         """Messages of the last turn in which rules or flows sent some, and how many at the end are theirs."""
         self.touched: Final[dict[Any, None]] = {}
@@ -164,6 +91,11 @@ class Times:
         """Returns how many rows are kept; O(forms)."""
         return sum(map(len, self.forms.values()))
 
+    @property
+    def bytes(self) -> int:
+        """Returns about how many bytes of memory the rows and the agenda take; O(forms)."""
+        return self.value_bytes + ROW_BYTES * self.rows + ENTRY_BYTES * self.pending
+
     # -- forms ----------------------------------------------------------------------------------------
 
     def form(self, label: Value, of: TimeForm) -> PastRows:
@@ -180,6 +112,7 @@ class Times:
         """Forgets the forms of all other labels."""
         wanted = set(map(key, labels))
         for at in [at for at in self.forms if at not in wanted]:
+            self.value_bytes -= self.forms[at].value_bytes
             self.drop(self.forms, at)
             self._hearing, self._tidied = None, 0
 
@@ -235,6 +168,7 @@ class Times:
         found = {at: self.failed[form] for at, form in self.forms.items() if form in self.failed}
         for at in found:
             self.forms[at].showing = None
+            self.value_bytes -= self.forms[at].value_bytes
             self.drop(self.forms, at)
         self.failed.clear()
         self._hearing, self._tidied = None, 0
@@ -445,8 +379,8 @@ class Times:
         """Yields what epochs of the last spans do not say: since when rows have been there, and the ended
         stays of windows that show times.
 
-        What it yields is from now on, also if it goes on later.  If a tick is half done, from before it.
-        O(rows) at once, without their values.
+        The rows are copied at once, without their values: O(rows).  ``is_half`` gives the state before a tick
+        that is half done.
         """
         tables = {
             id(table): table.copy()
@@ -475,7 +409,7 @@ class Times:
                 yield label, tuple([term.value for term in row]), since, None, number
             if form.of.kind is TimeKind.OCCURRENCES:
                 for row, until in tables[id(form.kept)].items():
-                    since = _time_in(row[-2])
+                    since = time_in(row[-2])
                     if since is not None and since < until - span:  # the stay of a fact, not a message
                         values = tuple([term.value for term in row[:-2]])
                         yield label, values, since, until, row[-1].value
@@ -498,7 +432,7 @@ class Times:
         of, terms = form.of, self.terms
         if of.kind is TimeKind.OCCURRENCES:
             for row, until in list(form.kept.items()):
-                since = _time_in(row[-2])
+                since = time_in(row[-2])
                 if since is not None and since < until - of.span:
                     self.drop(form.kept, row)
                     self._note(form, row)
@@ -527,14 +461,25 @@ class Times:
 
     def put(self, table: dict[Any, Any], at: Any, value: Any) -> None:
         """Changes an entry of a table of forms; ``undo`` takes it back."""
-        self._journal.append((table, at, table.get(at, _GONE)))
+        before = table.get(at, _GONE)
+        self._journal.append((table, at, before))
+        if before is _GONE and table.__class__ is KeptRows:
+            self._weigh(table, at, +1)
         table[at] = value
 
     def drop(self, table: dict[Any, Any], at: Any) -> None:
         """Removes an entry, if there is one."""
         if at in table:
             self._journal.append((table, at, table[at]))
+            if table.__class__ is KeptRows:
+                self._weigh(table, at, -1)
             del table[at]
+
+    def _weigh(self, table: KeptRows, row: Row, by: int) -> None:
+        """Counts the values of a row that comes or goes."""
+        size = by * sum([min(term.size, MAX_FACT) for term in row])
+        table.value_bytes += size
+        self.value_bytes += size
 
     def mark(self) -> None:
         """Begins a turn, which ``undo`` takes back."""
@@ -551,7 +496,7 @@ class Times:
         self.undo()
 
     def due_labels(self) -> list[Hashable]:
-        """Returns the heads of which rows are due at the earliest instant."""
+        """Returns the heads whose rows are due at the earliest instant."""
         due = {id(form) for form, _ in self._agenda.get(self.next, ())}
         return [at for at, form in self.forms.items() if id(form) in due]
 
@@ -566,6 +511,10 @@ class Times:
                 table.pop(at, None)
             else:
                 table[at] = value
+        for form in self.forms.values():
+            form.since.weigh()
+            form.kept.weigh()
+        self.value_bytes = sum(form.value_bytes for form in self.forms.values())
         self._journal.clear()
         self.touched.clear()
         self.noted.clear()
@@ -577,90 +526,3 @@ class Times:
             form.showing = None
         self._hearing = None
         self._count()
-
-
-def is_fresh(form: PastRows, row: Row, instant: int) -> bool:
-    """True if a row has to be looked at, at an instant of the agenda."""
-    of, since, until = form.of, form.since.get(row), form.kept.get(row)
-    match of.kind:
-        case TimeKind.FOR:
-            return since is not None and instant_of(since + of.span) == instant
-        case TimeKind.NOW:
-            return since is not None and instant in bounds_of(of.operators, row)
-        case TimeKind.FINAL:
-            return until is not None and instant in (
-                instant_of(until),
-                instant_of(until - of.span + of.window),
-            )
-        case _:
-            return until is not None
-
-
-@dataclass(frozen=True, slots=True)
-class RowTimes:
-    """Since when a row counts, and until when by time alone, in microseconds; None where that is not known.
-
-    ``is_there`` is False for a row that has ended and is only kept.
-    """
-
-    since: int | None = None
-    until: int | None = None
-    is_there: bool = False
-
-
-def row_times(past: PastRows, row: Row) -> RowTimes:
-    """Returns since when a row that is shown counts; O(1)."""
-    of, since, until = past.of, past.since.get(row), past.kept.get(row)
-    match of.kind:
-        case TimeKind.WITHIN:
-            if since is None and until is not None:
-                return RowTimes(until - of.span, until)
-            return RowTimes(since, None, since is not None)
-        case TimeKind.OCCURRENCES | TimeKind.FINAL:
-            return RowTimes(_time_in(row[-2]), until, until is None)
-        case TimeKind.AT:
-            return RowTimes(_time_in(row[-1]), None, is_there=True)
-        case TimeKind.FOR:
-            return RowTimes(since, None, is_there=True)
-        case TimeKind.NOW:
-            begins, ends = bounds_of(of.operators, row)
-            return RowTimes(
-                begins if begins > -NEVER else since, ends if ends < NEVER else None, is_there=True
-            )
-
-
-def _time_in(term: Any) -> int | None:
-    """Returns the time that a column has, in microseconds."""
-    value = term.value
-    if value.__class__ is datetime:
-        return micros_of(value)
-    return value if value.__class__ is int else None
-
-
-def bounds_of(operators: Sequence[str], row: Row) -> tuple[int, int]:
-    """Returns from when until when a row compares with the present time as its last columns say.
-
-    ``<=`` stands for a column that is not after the present time.  Both are instants; a value that is no time
-    never compares.
-    """
-    since, until = -NEVER, NEVER
-    if len(operators) == 1:  # as mostly: the same without loops and calls
-        value = row[-1].value
-        if value.__class__ is not datetime:
-            return NEVER, -NEVER
-        micros = (value - EPOCH) // MICROSECOND
-        operator = operators[0]
-        if operator == "<=":
-            return -(-micros // GRID) * GRID, NEVER
-        if operator == ">":
-            return -NEVER, -(-micros // GRID) * GRID
-    for operator, term in zip(operators, row[-len(operators) :], strict=True):
-        value = term.value
-        if value.__class__ is not datetime:
-            return NEVER, -NEVER
-        micros = micros_of(value)
-        if operator in ("<", "<="):
-            since = max(since, instant_of(micros + (operator == "<")))
-        else:
-            until = min(until, instant_of(micros + (operator == ">=")))
-    return since, until

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 
 from dataspace.instants import NEVER
 from dataspace.rules.language.syntax import TimeKind, time_of
+from dataspace.rules.relations.past_rows import PastRows, bounds_of
 from dataspace.rules.relations.relations import STEP, Relation
 from dataspace.rules.relations.terms import Row
-from dataspace.rules.relations.times import PastRows, Times, bounds_of
+from dataspace.rules.relations.times import Times
 from dataspace.steps import Steps, batched
 
 

@@ -11,6 +11,7 @@ import pytest
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.engine import ComponentEngine
+from dataspace.rules.engine.pool import EnginePool
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.hosted import host_function
 from dataspace.rules.language.parser import read_rules
@@ -202,17 +203,17 @@ def test_ticks_that_are_computed_anew_say_what_others_would(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided: list[bool] = []
-    much_taken_from = Program._much_taken_from
+    much_taken_from = EnginePool.much_taken_from
 
-    def taken(program: Program, added: list[Value], removed: list[Value]) -> dict[ComponentEngine, None]:
-        found = much_taken_from(program, added, removed)
+    def taken(pool: EnginePool, added: list[Value], removed: list[Value]) -> dict[ComponentEngine, None]:
+        found = much_taken_from(pool, added, removed)
         decided.append(bool(found))
         return found
 
-    monkeypatch.setattr("dataspace.rules.engine.program.RECOMPUTE_FROM", 0)
-    monkeypatch.setattr("dataspace.rules.engine.program.RECOMPUTE_SHARE", 0.06)
+    monkeypatch.setattr("dataspace.rules.engine.pool.RECOMPUTE_FROM", 0)
+    monkeypatch.setattr("dataspace.rules.engine.pool.RECOMPUTE_SHARE", 0.06)
     monkeypatch.setattr("dataspace.rules.engine.program.RECOMPUTE_LEAST", 0)
-    monkeypatch.setattr(Program, "_much_taken_from", taken)
+    monkeypatch.setattr(EnginePool, "much_taken_from", taken)
     live(name, 4, 30)
     assert 3 < sum(decided) < len(decided), "some were, and some were not"
 

@@ -205,6 +205,33 @@ def test_one_turn_of_too_many_messages_is_not_kept_at_all() -> None:
     assert [each.fields[0] for each in errors] == ["w"]
 
 
+def test_too_many_bytes_of_rows_suspend_the_text_that_keeps_most() -> None:
+    space = Space("s", limits=SpaceLimits(derived_bytes=100_000))
+    times = space.rules.times
+    texts = ["few($n) <- m($n, _) within 1 h.", "many(count()) <- m(_, $text) within 1 h."]
+    rules: list[Action] = [(ASSERT, at, Record("rule", str(at), text)) for at, text in enumerate(texts)]
+
+    def counted() -> int:
+        return sum(term.size for form in times.forms.values() for row in form.rows() for term in row)
+
+    space.commit("a", rules, START)
+    for number in range(60):
+        space.commit("b", [(SEND, Record("m", number, f"{number:9}" + "x" * 1_000))], START + number)
+    assert not errors(space)
+    assert times.value_bytes == sum(
+        term.size for form in times.forms.values() for row in form.rows() for term in row
+    )
+    assert 60_000 < times.value_bytes < 100_000 < times.bytes
+    for number in range(60, 120):
+        space.commit("b", [(SEND, Record("m", number, f"{number:9}" + "x" * 1_000))], START + number)
+    (reason,) = errors(space)
+    assert "bytes of the past are kept for it, of" in reason and "raise limits.derived_bytes=100000" in reason
+    assert times.value_bytes == sum(
+        term.size for form in times.forms.values() for row in form.rows() for term in row
+    )
+    assert times.rows == 120 and times.value_bytes < 10_000
+
+
 def test_a_condition_that_flaps_leaves_no_heap_of_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dataspace.rules.relations.times.STALE_FROM", 10)
     one = Run(1)

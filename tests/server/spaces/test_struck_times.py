@@ -21,7 +21,8 @@ from dataspace.kernel.actions import ASSERT, SEND, Action
 from dataspace.kernel.space import Space
 from dataspace.rules.engine import engine, program
 from dataspace.rules.relations import relations, times, timing
-from dataspace.rules.relations.times import PastRows, Times
+from dataspace.rules.relations.past_rows import PastRows
+from dataspace.rules.relations.times import Times
 from index.values.values import Record, Value
 from relay.log.log import Log
 from server.lane import Lane
@@ -42,7 +43,7 @@ TEXTS: Final = {
     "plain": "plain($x) <- f($x), not g($x).",
 }
 HEADS: Final = dict(zip(("busy", "late", "held", "seen", "whole", "silent", "plain"), TEXTS, strict=True))
-FENCES: Final = {"rebuild_windows", "made", "run", "_run_fenced"}
+FENCES: Final = {"hold_from_start", "<lambda>", "rebuild_windows", "made", "run", "_run_fenced"}
 RULES: Final = [Record("rule", name, text) for name, text in TEXTS.items()]
 
 
@@ -189,7 +190,7 @@ def start(space: Space, log: Log) -> None:
     rebuild_windows(space, log)
     now = START + 100_000
     made(space, lambda: space.end([each for each in space.owners() if each == "session:9"], now))
-    made(space, lambda: hold_from_start(space, [], now, lambda _epoch: None))
+    hold_from_start(space, [], lambda: now, lambda _epoch: None)
 
 
 @pytest.mark.slow
