@@ -218,8 +218,11 @@ def _weight(of: Range, rules: MergeRules) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What decides the memory of a merge: the rows of each label, of which one is merged at a time, and bytes
-    in the log, which may be of one label, since objects do not say how much they were compressed."""
+    """The rows of each label, and the bytes in the log, from which the memory of a merge follows.
+
+    One label is merged at a time.  All bytes may be of one label: objects do not say how much they were
+    compressed.
+    """
 
     rows: Counter[Kind] = field(default_factory=Counter)
     bytes: int = 0
@@ -332,8 +335,8 @@ class _Work:
     def _state(self, begin: int, run: Sequence[Range]) -> tuple[ArchivedState | None, list[ColumnPart]]:
         """Returns the state before a merged range, which it has already or is to have, and its objects.
 
-        None for one that would take too much memory: if there is one it stays, and says of fewer epochs
-        when its facts ended.
+        None for a state that would take too much memory.  A state that is there stays then, and says of
+        fewer epochs when facts ended.
         """
         archive = self._archive
         near = nearest_state(archive, begin)

@@ -20,7 +20,7 @@ UNNAMED: Final = ".part-"
 """What the name of a file begins with until it is whole."""
 
 STALE_SECONDS: Final = 86_400.0
-"""Age at which such a file is one that a killed process has left, and is listed, so that it is deleted."""
+"""Age from which such a file is listed, so that it is deleted: the process that wrote it was killed."""
 
 
 class DirectoryObjects:

@@ -4,8 +4,8 @@ A state of a gigabyte that readers take in hundreds of parts must be prepared on
 memory meanwhile.  The file has no name: it ends with the process, or with the last reader, and only this
 process can read it.  It lies where temporary files do (``TMPDIR``).
 
-Always: what was added is read as it was, from any thread, also where the file cannot be written: then all
-stays in memory.
+Always: any thread reads the bytes that were added, also where the file cannot be written: then all bytes stay
+in memory.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from relay.log.segments import cut, encode
 from relay.objects.opening import open_objects
 from tests.relay.archive.histories import ArchivedLog
 from tests.relay.archive.test_archive_columns import exact, told, written
+from tests.relay.archive.test_states import merge_run
 
 pa: Any = pytest.importorskip("pyarrow", reason="the extra `archive` is not installed")
 
@@ -132,6 +133,8 @@ def test_tables_have_every_row_whatever_is_asked_of_them(world: ArchivedLog) -> 
     polars: Any = pytest.importorskip("polars", reason="not installed: make .venv/readers")
     made = {(each.label, each.arity): each for each in DeltaTables(world.reader()).keep()}
     assert {label for label, _ in made} >= {"p", "v", "wide", "x" * 128}
+    for each in made.values():
+        assert deltalake.DeltaTable(each.address).to_pyarrow_table().num_rows == each.rows > 0, each.label
     for at, value in enumerate(VALUES):
         table = deltalake.DeltaTable(made[f"v{at}", 1].address)
         table.get_add_actions(flatten=True)
@@ -175,6 +178,9 @@ def test_merged_ranges_and_erased_ones_have_the_same(world: ArchivedLog, tmp_pat
     shutil.copytree(world.data.parent / "archive", tmp_path / "archive")
     archive = Archive(open_objects(tmp_path / "archive"), world.reader().place)
     archive.refresh()
+    merge_run(archive, 1, 3)
+    [state] = archive.states()
+    assert state.rows > len(LABELS) and verify_archive(archive, deep=True).damages == ()
     Merger(archive).merge_all(lambda _: None)
     assert len([*archive.ranges()]) == 1
     assert verify_archive(archive, deep=True).damages == ()
