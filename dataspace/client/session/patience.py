@@ -13,7 +13,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from dataspace.errors import Unreachable, UsageError
+from dataspace.errors import Refused, Unreachable, UsageError
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Scope
 
@@ -33,6 +33,11 @@ class AwayLimit:
         """The seconds of each call, and when it began."""
         self._is_away = True
         self._since = 0.0
+
+    def check(self, began: float, reason: Refused) -> None:
+        """Raises ``Unreachable`` for a call that has waited too long for a daemon that cannot answer."""
+        if self._loop.current_time() - began >= self._seconds:
+            raise Unreachable(f"the daemon at {self._url} has not answered for {self._seconds:g} s: {reason}")
 
     def lost(self, *, served: bool = True) -> None:
         """Notes that the connection is lost: the time of all calls begins, or goes on.

@@ -134,7 +134,8 @@ class CatchingUpSession(ClientSession):
             while (least := max(self._asked, *self._held.values(), 0)) > self._reached:
                 wait = round(BEHIND_SECONDS * 1000)
                 try:
-                    answer = await super().request("frontier", Map({"after": least - 1, "wait": wait}))
+                    asked = Map({"after": least - 1, "wait": wait})
+                    answer = await self._ask_until_answered("frontier", asked, self._wait_up)
                 except Refused as refusal:
                     if refusal.code != p.STORE_AWAY:
                         raise

@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, TypeAlias
 
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
@@ -27,7 +28,7 @@ from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
-from dataspace.client.session.repeating import repetition
+from dataspace.client.session.repeating import AWAY_SECONDS, open_again, repetition
 from dataspace.client.session.turns import ClaimSet, Done, Others, Ticket
 from dataspace.client.session.uplink import LASTING, Uplink
 from dataspace.errors import (
@@ -227,7 +228,15 @@ class ClientSession:
         If the connection is lost before the answer, a request that is safe to repeat is sent again
         (``repeating.py``).  Any other one raises ``Broken``, which says that it may have taken effect.
         """
-        return await self._ask_until_answered(verb, arguments, self._wait_up)
+        began = loop().current_time()
+        while True:
+            try:
+                return await self._ask_until_answered(verb, arguments, self._wait_up)
+            except Refused as refusal:
+                if refusal.code != p.STORE_AWAY or not repetition(verb, arguments).is_safe:
+                    raise
+                self.patience.check(began, refusal)
+            await loop().sleep(AWAY_SECONDS)
 
     async def _ask_until_answered(
         self, verb: str, arguments: Map, wait_ready: Callable[[], Awaitable[None]]
@@ -372,6 +381,12 @@ class ClientSession:
             ending = self._streams[number] = PendingAbort(self._dropped)
             self.uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
             await ending.wait()
+
+    def open_anew(self, stream: Stream, *, resumed: bool, moved: bool) -> None:
+        """Opens a stream under a new number, as after a reconnect; raises as ``open_stream``."""
+        self._check_open()
+        number, self._next_stream = self._next_stream, self._next_stream + 1
+        stream.reopen(number, resumed=resumed, moved=moved)
 
     def has_stream(self, number: int, stream: Stream) -> bool:
         """True if the number stands for this stream."""
@@ -530,7 +545,10 @@ class ClientSession:
                     isinstance(observation, PendingAbort) or not self._leaves(refusal)
                 ):
                     self.take_stream(stream)  # else it is opened again
-                    observation.fail(refusal)
+                    if code == p.STORE_AWAY and not isinstance(observation, PendingAbort):
+                        self.start_soon(partial(open_again, self, observation))
+                    else:
+                        observation.fail(refusal)
             case p.Answer(number, value):
                 self._requests.pop(number, PendingRequest()).answer(value)
             case p.Denied(number, code, text, found, url):
