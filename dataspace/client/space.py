@@ -172,7 +172,10 @@ class RemoteSpace:
         draft = self.draft(expect=expect)
         draft.traceparent = check_traceparent(traceparent)
         jobs = [each.itself for each in done]
-        yield draft
+        try:
+            yield draft
+        finally:
+            draft.end()
         if not jobs:
             await self.commit(draft)
             return

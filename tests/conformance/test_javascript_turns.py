@@ -193,3 +193,34 @@ def test_every_function_with_options_is_among_those_that_were_asked() -> None:
             re.MULTILINE,
         )
         assert [name for name in found if name != "constructor"] == [], file.name
+
+
+ENDED = """
+const space = await connect(url);
+let kept = null;
+const claim = await space.assert(record("own", 1));
+await space.turn((turn) => { kept = turn; turn.assert(record("inside", 1)); });
+const told = [];
+const tried = (act) => {
+  try { act(); told.push(["nothing", ""]); } catch (error) { told.push([error.name, error.message]); }
+};
+tried(() => kept.assert(record("late", 1)));
+tried(() => kept.assert(record("late", 1), { owner: "ops" }));
+tried(() => kept.retract(claim));
+tried(() => kept.replace(claim, record("late", 1)));
+tried(() => kept.put(record("late", 1, 2)));
+tried(() => kept.withdraw("late(_)"));
+tried(() => kept.send(record("late", 1)));
+const waits = space.turn(async (turn) => { await null; turn.send(record("late", 1)); });
+await waits.catch((error) => told.push(error.name));
+await new Promise((resolve) => setTimeout(resolve, 20)); // an unhandled rejection would end the program
+console.log(JSON.stringify([told, await space.matches("inside($n)")]));
+await space.close();
+"""
+
+
+async def test_a_turn_that_is_used_after_its_function_is_refused(http: str, tmp_path: Path) -> None:
+    told, inside = await run(tmp_path, ENDED, url=http)
+    *refused, last = told
+    assert len(refused) == 7 and inside == [[1]] and last == "UsageError"
+    assert [name for name, text in refused if "this turn has ended" in text] == ["UsageError"] * 7, refused

@@ -178,6 +178,7 @@ class Draft:
         "_claims",
         "_durable",
         "_handles",
+        "_has_ended",
         "_own",
         "actions",
         "deliveries",
@@ -205,6 +206,7 @@ class Draft:
         self.deliveries: Done = ()
         self.epoch: int | None = None
         self._claims: list[Claim] = []
+        self._has_ended = False
         self._handles = handles
         self._durable = durable
         self._own = own
@@ -259,7 +261,13 @@ class Draft:
 
     def send(self, value: object) -> None:
         """Sends a message."""
+        if self._has_ended:
+            raise _ended()
         self.actions.append((SEND, fact_of(value)))
+
+    def end(self) -> None:
+        """Takes no action from now on: the block that filled it has ended."""
+        self._has_ended = True
 
     def accepted(self, epoch: int) -> None:
         """Notes the epoch of the turn, which its claims have from now on."""
@@ -277,6 +285,8 @@ class Draft:
 
     def _of(self, owner: str) -> tuple[str, list[Action], HandleNumbers]:
         """Returns an owner, empty for the client itself, its actions, and the numbers for its claims."""
+        if self._has_ended:
+            raise _ended()
         if not owner or owner == self._own:
             return "", self.actions, self._handles
         check_durable(owner)
@@ -286,6 +296,13 @@ class Draft:
         claim = Claim(handle, fact, None, owner)
         self._claims.append(claim)
         return claim
+
+
+def _ended() -> UsageError:
+    return UsageError(
+        "this turn has ended with its block, and nothing more can be part of it: do it in the block, or begin"
+        " another one (async with space.turn() as turn; without async in a blocking client)"
+    )
 
 
 def check_durable(owner: object) -> None:

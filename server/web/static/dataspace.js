@@ -159,8 +159,16 @@ export class Space {
   async turn(fill, options = {}) {
     const { expect, done, traceparent } = optionsOf(TURN, options);
     checkTraceparent(traceparent);
-    const draft = new Draft(this, this.#session.options.owner, (isOther) => this.#take(isOther));
-    if (typeof fill(draft)?.then === "function") {
+    let isOver = false;
+    const draft = new Draft(this, this.#session.options.owner, (isOther) => this.#take(isOther), () => isOver);
+    let filled;
+    try {
+      filled = fill(draft);
+    } finally {
+      isOver = true;
+    }
+    if (typeof filled?.then === "function") {
+      filled.then(undefined, () => {}); // what it does later throws, and the caller is told here
       throw new UsageError("what fills a turn must not wait: the turn is sent when it returns");
     }
     const jobs = [...done];

@@ -85,9 +85,14 @@ export class Draft {
   #own;
   #take;
   #others = new Map();
+  #isOver;
 
-  /** `own` is the owner that the client's own facts have by name, `take` returns a handle for it or for a durable owner. */
-  constructor(space, own, take) {
+  /**
+   * `own` is the owner that the client's own facts have by name, `take` returns a handle for it or for a durable owner, `isOver`
+   * returns true once the function that fills the turn has returned.
+   */
+  constructor(space, own, take, isOver = () => false) {
+    this.#isOver = isOver;
     this.#space = space;
     this.#own = own;
     this.#take = take;
@@ -132,6 +137,7 @@ export class Draft {
   /** Sends a message. */
   send(value, ...more) {
     noOptions(more);
+    this.#check();
     this.actions.push([SEND, factOf(value)]);
   }
 
@@ -151,7 +157,16 @@ export class Draft {
     return owner !== "" && owner !== this.#own;
   }
 
+  #check() {
+    if (this.#isOver()) {
+      throw new UsageError(
+        "this turn has ended, as its function has returned, and nothing more can be part of it: do it in the function, or in another turn"
+      );
+    }
+  }
+
   #of(owner) {
+    this.#check();
     if (!this.#isOther(owner)) return this.actions;
     if (owner.startsWith("lease:")) throw new UsageError("a lease is asked for with the option `lease` of connect");
     if (!this.#others.has(owner)) this.#others.set(owner, []);
