@@ -19,16 +19,23 @@ bad samples and not one.
     bodies       bodies of HTTP that hold empty objects, from two connections, one after the other
     fragments    WebSocket messages in 4 000 empty fragments, one after the other
     events       observers of one pattern as event streams, while it changes ten times a second
+    done         one request that reports thousands of jobs of one key as done
+    dead         one request that makes thousands of jobs dead letters
+    groups       one turn of thousands of messages under hundreds of groups
+    shown        requests at once for who has which of thousands of jobs
+    equal        one turn of thousands of equal messages that a window counts
+    compares     a rule that compares large sequences, which differ in their last element
+    shapes       messages of a label that is observed by patterns with wildcards in different places
 
 For each load: the 50th and 99th percentile and the maximum in ms, ``LOAD_loop_p99_ms``, which is the 99th
 percentile in time that the daemon's loop has been running, which other programs on the machine change little,
 ``LOAD_ratio``, which is the 99th percentile ÷ that of the idle daemon in the same run, and the seconds that
-the load took.
+the load took.  ``LOAD_mb`` is resident at its end, and ``LOAD_accounted_mb`` accounted for by the daemon;
+``LOAD_uncounted_mb`` is the most that was resident beyond 1.5 times the accounted, ten times a second.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -38,9 +45,9 @@ from typing import Any, Final, NamedTuple
 import trio
 
 import dataspace
-from bench import _web_loads
+from bench import _tenants, _web_loads
 from bench._figures import command_line, show
-from bench._processes import Served, Side, serving
+from bench._processes import Side, serving
 from dataspace.codec import pack
 from dataspace.transport.addresses import parse_url
 from dataspace.wire import packets as p
@@ -87,9 +94,18 @@ class Size(NamedTuple):
     fragmented: int = 40
     events: int = 500
     changes: int = 60
+    jobs: int = 5_000
+    groups: int = 500
+    messages: int = 16_000
+    equal: int = 3_000
+    compared: int = 24
+    shapes: int = 1_024
+    sent: int = 200
 
 
-QUICK: Final = Size(4, 500, 2, 20, 1, 10_000, 5_000, 0.5, 10_000, 20, 8, 2, 2, 10, 5)
+QUICK: Final = Size(
+    4, 500, 2, 20, 1, 10_000, 5_000, 0.5, 10_000, 20, 8, 2, 2, 10, 5, 200, 10, 200, 100, 4, 64, 20
+)
 
 
 # -- the innocent -------------------------------------------------------------------------------------
@@ -352,6 +368,7 @@ LOADS: Final[dict[str, Callable[..., Any]]] = {
     "bodies": _web_loads.bodies,
     "fragments": _web_loads.fragments,
     "events": _web_loads.events,
+    **_tenants.LOADS,
 }
 
 WEB: Final = frozenset(["bodies", "fragments", "events"])
@@ -361,14 +378,46 @@ WEB: Final = frozenset(["bodies", "fragments", "events"])
 # -- the run ------------------------------------------------------------------------------------------
 
 
-def _samples(name: str, size: Size) -> tuple[list[tuple[float, float]], float, float]:
-    """Round trips of the innocent beside a load, in seconds and in those of the daemon's loop; the seconds of
-    the load, and MB at its end."""
+class Measured(NamedTuple):
+    """Round trips of the innocent beside a load, in seconds and in seconds of the daemon's loop; the seconds
+    of the load, and memory in MB: resident and accounted at its end, and most that was not accounted for."""
+
+    trips: list[tuple[float, float]]
+    seconds: float
+    resident: float
+    accounted: float
+    uncounted: float
+
+
+async def _watch(url: str, report: Connection) -> None:
+    """Reads the memory of the daemon until there is a word; answers with what it has found."""
+    async with dataspace.connect(url, name="watch") as space, trio.open_nursery() as nursery:
+        found = [0.0, 0.0, -float("inf")]
+
+        async def look() -> None:
+            while True:
+                status = await space.status()
+                resident, accounted = [
+                    int(str(status[name])) / 1e6 for name in ("memory_bytes", "memory_accounted_bytes")
+                ]
+                found[:] = resident, accounted, max(found[2], resident - 1.5 * accounted)
+                await trio.sleep(0.1)
+
+        nursery.start_soon(look)
+        report.send("ready")
+        while True:
+            await trio.to_thread.run_sync(report.recv, abandon_on_cancel=True)
+            report.send(tuple(found))
+
+
+def _samples(name: str, size: Size) -> Measured:
+    """Returns what was measured beside a load."""
     with serving(*["http:127.0.0.1:0"] * (name in WEB)) as served:
         innocent = Side.start(_innocent, served.url)
+        watch = Side.start(_watch, served.url)
         other = Side.start(LOADS[name], served.others[0] if name in WEB else served.url, size)
         try:
-            for side in (innocent, other):
+            for side in (innocent, watch, other):
                 assert side.pipe.recv() == "ready"
             time.sleep(REST)  # what the preparation left to be done is no part of it
             innocent.pipe.send("begin")
@@ -379,15 +428,12 @@ def _samples(name: str, size: Size) -> tuple[list[tuple[float, float]], float, f
             took = time.perf_counter() - began
             time.sleep(REST)
             innocent.pipe.send("end")
-            return innocent.pipe.recv(), took, _megabytes(served)
+            watch.pipe.send("end")
+            return Measured(innocent.pipe.recv(), took, *watch.pipe.recv())
         finally:
             other.stop()
+            watch.stop()
             innocent.stop()
-
-
-def _megabytes(served: Served) -> float:
-    with open(f"/proc/{served.pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def measure(rounds: int, size: Size, loads: list[str]) -> dict[str, float]:
@@ -395,17 +441,19 @@ def measure(rounds: int, size: Size, loads: list[str]) -> dict[str, float]:
     best: dict[str, float] = {}
     for _ in range(rounds):
         for name in loads:
-            samples, took, megabytes = _samples(name, size)
-            at = partial(_percentile, sorted([wall for wall, _ in samples]))
-            of_loop = partial(_percentile, sorted([ran for _, ran in samples]))
+            found = _samples(name, size)
+            at = partial(_percentile, sorted([wall for wall, _ in found.trips]))
+            of_loop = partial(_percentile, sorted([ran for _, ran in found.trips]))
             if at(0.99) < best.get(f"{name}_p99_ms", float("inf")):
                 best |= {
                     f"{name}_p50_ms": at(0.5),
                     f"{name}_p99_ms": at(0.99),
                     f"{name}_max_ms": at(1.0),
                     f"{name}_loop_p99_ms": of_loop(0.99),
-                    f"{name}_seconds": took,
-                    f"{name}_mb": megabytes,
+                    f"{name}_seconds": found.seconds,
+                    f"{name}_mb": found.resident,
+                    f"{name}_accounted_mb": found.accounted,
+                    f"{name}_uncounted_mb": found.uncounted,
                 }
     for name in loads:
         best[f"{name}_ratio"] = best[f"{name}_p99_ms"] / best["idle_p99_ms"]

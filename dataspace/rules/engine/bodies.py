@@ -14,7 +14,8 @@ from typing import Final
 
 from dataspace.rules.engine.query import candidates, each_member
 from dataspace.rules.language.evaluating import evaluate, holds
-from dataspace.rules.language.functions import BYTES_OF_WORK, Pay
+from dataspace.rules.language.functions import BYTES_OF_WORK
+from dataspace.rules.language.ordering import Pay
 from dataspace.rules.language.syntax import Comparison, Elements, Rule, Variable
 from dataspace.rules.relations.budgets import Budget
 from dataspace.rules.relations.join_orders import BoundAtom, LookUp, plan

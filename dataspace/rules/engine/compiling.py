@@ -46,8 +46,8 @@ from typing import Any, Final, NoReturn
 
 from dataspace.rules.engine.bodies import Body
 from dataspace.rules.language.evaluating import evaluate
-from dataspace.rules.language.functions import Pay
 from dataspace.rules.language.hosted import TooSlow
+from dataspace.rules.language.ordering import Pay
 from dataspace.rules.language.syntax import (
     TIMELY,
     Aggregate,
@@ -305,7 +305,8 @@ class _Text:
             self._refuse_if(f"{self._term(left)} {wrong} {self._term(right)}")
         else:
             one, other, made = self._value(left), self._value(right), self._new("v")
-            self._guarded(f"{made} = {self._bind(compare)}({step.operator!r}, {one}, {other})")
+            pay = self._bind(self._of.pay)
+            self._guarded(f"{made} = {self._bind(compare)}({step.operator!r}, {one}, {other}, {pay})")
             self._refuse_if(f"not {made}")
 
     # -- expressions ----------------------------------------------------------------------------------
@@ -344,7 +345,8 @@ class _Text:
             case Arithmetic(operator, left, right):
                 one, other = self._value(left), self._value(right)
                 made = self._new("v")
-                self._guarded(f"{made} = {self._bind(calculate)}({operator!r}, {one}, {other})")
+                pay = self._bind(self._of.pay)
+                self._guarded(f"{made} = {self._bind(calculate)}({operator!r}, {one}, {other}, {pay})")
                 return made
             case FunctionCall(_, arguments):
                 given = [self._bind(self._of.pay), *map(self._value, arguments)]

@@ -13,8 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dataspace.rules.language.evaluating import evaluate, free, holds
-from dataspace.rules.language.functions import BYTES_OF_WORK, Pay
+from dataspace.rules.language.evaluating import evaluate, holds
+from dataspace.rules.language.functions import BYTES_OF_WORK
+from dataspace.rules.language.ordering import Pay, free
 from dataspace.rules.language.syntax import (
     Aggregate,
     Atom,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dataspace.rules.language.functions import Pay
+from dataspace.rules.language.ordering import Pay, ordered
 from dataspace.rules.language.syntax import (
     Arithmetic,
     Choice,
@@ -27,7 +27,7 @@ from dataspace.rules.language.syntax import (
     maker,
 )
 from index.errors import UsageError
-from index.values.values import Value, same
+from index.values.values import Value
 
 
 def evaluate(expression: Expression, known: Mapping[str, Value], pay: Pay) -> Value:
@@ -42,7 +42,7 @@ def evaluate(expression: Expression, known: Mapping[str, Value], pay: Pay) -> Va
             names, make = maker(expression)
             return make(*[known[name] for name in names])
         case Arithmetic(operator, left, right):
-            return calculate(operator, evaluate(left, known, pay), evaluate(right, known, pay))
+            return calculate(operator, evaluate(left, known, pay), evaluate(right, known, pay), pay)
         case FunctionCall(_, arguments):
             return expression.function.apply(pay, *[evaluate(each, known, pay) for each in arguments])
         case Choice(condition, then, otherwise):
@@ -57,9 +57,5 @@ def holds(comparison: Comparison, known: Mapping[str, Value], pay: Pay) -> bool:
     """True if a comparison holds; raises as ``evaluate``."""
     left, right = evaluate(comparison.left, known, pay), evaluate(comparison.right, known, pay)
     if comparison.operator in ("=", "!="):
-        return same(left, right) == (comparison.operator == "=")
-    return compare(comparison.operator, left, right)
-
-
-def free(_cost: int) -> None:
-    """Takes no pay, where little is evaluated: for constants of a text that is being read."""
+        return (not ordered(pay, left, right)) == (comparison.operator == "=")
+    return compare(comparison.operator, left, right, pay)

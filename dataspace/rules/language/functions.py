@@ -18,9 +18,10 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
+from dataspace.rules.language.ordering import PART_BYTES, Pay, ordered
 from index.errors import UsageError
 from index.patterns.text import unparse
-from index.values.values import Map, Record, Value, order_key, same, text_of
+from index.values.values import Map, Record, Value, same, text_of
 
 MAX_MADE: Final = 65_536
 """Characters of a text, and elements of a sequence, that a function makes."""
@@ -30,9 +31,6 @@ MAX_DIGITS: Final = 640
 
 BYTES_OF_WORK: Final = 64
 """Bytes that are derived or calculated in about the time of a row that is looked at: a unit of work."""
-
-Pay = Callable[[int], None]
-"""Takes what a calculation is about to cost, in bytes; may raise to stop it."""
 
 NUMBERS: Final = (int, float)
 
@@ -76,7 +74,8 @@ class Function:
 
     Several classes stand with ``|`` between them; ``""`` is any class.  An argument beyond ``least`` may be
     left out, and the last class counts for all further ones, up to ``most``.  ``makes`` bounds the characters
-    or elements of the result; ``scans`` where the arguments are read through.
+    or elements of the result; ``scans`` are the bytes that are read.  A function that ``pays`` by itself gets
+    what takes its pay as its first argument.
     """
 
     name: str
@@ -84,7 +83,8 @@ class Function:
     gives: str
     run: Callable[..., Value]
     makes: Callable[..., int] = _nothing
-    scans: bool = False
+    scans: Callable[..., int] = _nothing
+    pays: bool = False
     least: int = -1
     most: int = -1
 
@@ -109,27 +109,47 @@ class Function:
 
     def apply(self, pay: Pay, *arguments: Value) -> Value:
         """Returns the result; ``UsageError`` where there is none.  ``pay`` takes the cost before."""
-        cost = 0
         for at, value in enumerate(arguments):
             wanted = self.class_at(at)
             if wanted and kind_of(value) not in wanted.split("|"):
                 raise self.refusal(at, f"{begun(value)}, {with_article(kind_of(value))}")
-            if self.scans:
-                cost += _length(value)
-        made = self.makes(*arguments)
+        cost = self.scans(*arguments)
+        try:
+            made = self.makes(*arguments)
+        except UsageError:
+            pay(cost)  # the arguments were read
+            raise
+        pay(cost + min(made, MAX_MADE))
         if made > MAX_MADE:
             raise UsageError(f"{self.name} would make {made} characters or elements, limit {MAX_MADE}")
-        pay(cost + made)
         try:
-            return self.run(*arguments)
+            return self.run(pay, *arguments) if self.pays else self.run(*arguments)
         except UsageError:
             raise
         except (ArithmeticError, ValueError) as error:
             raise UsageError(f"{self.name}: {error}") from None
 
 
-def _length(value: Any) -> int:
-    return len(value) if value.__class__ in (str, tuple, bytes, Map) else 0
+def _size(value: Any) -> int:
+    """Returns the bytes that are read where a value is gone through: of a compound its own parts alone."""
+    if value.__class__ in (tuple, Map):
+        return PART_BYTES * len(value)
+    if value.__class__ is int:
+        return int(value.bit_length()) // 8
+    return len(value) if value.__class__ in (str, bytes) else 0
+
+
+def _sizes(*values: Value) -> int:
+    return sum(map(_size, values))
+
+
+def _common(one: str, other: str) -> int:
+    return min(len(one), len(other))
+
+
+def _whole(value: Value) -> int:
+    """Returns the bytes of the text of a value, with all of its parts."""
+    return 0 if value.__class__ is str else len(text_of(value))
 
 
 def _split(text: str, by: str) -> Value:
@@ -159,20 +179,19 @@ def _replace_size(text: str, old: str, new: str) -> int:
     return len(text) + max(0, len(new) - len(old)) * text.count(old)
 
 
-def _contains(whole: Any, part: Value) -> bool:
+def _contains(pay: Pay, whole: Any, part: Value) -> bool:
     if whole.__class__ is str:
         if part.__class__ is not str:
             raise UsageError(f"contains looks in a text for a text, not {begun(part)}")
         return part in whole
-    return any(same(each, part) for each in (whole if whole.__class__ is tuple else whole.keys()))
+    parts = whole if whole.__class__ is tuple else whole.keys()
+    if part.__class__ in (tuple, Record, Map):
+        return any(each.__class__ is part.__class__ and not ordered(pay, each, part) for each in parts)
+    return any(same(each, part) for each in parts)
 
 
 def _text(value: Value) -> Value:
     return value if value.__class__ is str else unparse(value)
-
-
-def _text_size(value: Value) -> int:
-    return 0 if value.__class__ is str else len(text_of(value))
 
 
 _NUMBER: Final = re.compile(r"[-+]?\d+((\.\d+)?([eE][-+]?\d+)?)|[-+]?(inf|nan)", re.ASCII)
@@ -197,23 +216,27 @@ def _round(number: Any, digits: Any = None) -> Value:
     return made
 
 
-def _least(*values: Any) -> Value:
-    return _extreme("min", values, least=True)
+def _least(pay: Pay, *values: Any) -> Value:
+    return _extreme("min", pay, values, least=True)
 
 
-def _greatest(*values: Any) -> Value:
-    return _extreme("max", values, least=False)
+def _greatest(pay: Pay, *values: Any) -> Value:
+    return _extreme("max", pay, values, least=False)
 
 
-def _extreme(name: str, values: Sequence[Any], *, least: bool) -> Value:
+def _extreme(name: str, pay: Pay, values: Sequence[Any], *, least: bool) -> Value:
     """Returns the first of the least, or greatest, values of one class."""
     kinds = sorted({kind_of(each) for each in values})
     if len(kinds) > 1:
         raise UsageError(f"{name} compares values of one class, not {' and '.join(map(with_article, kinds))}")
-    of = (lambda each: each) if kinds[0] == "number" else order_key
     best = values[0]
     for each in values[1:]:
-        if of(each) < of(best) if least else of(each) > of(best):
+        if kinds[0] == "number":
+            is_better = each < best if least else each > best
+        else:
+            sign = ordered(pay, each, best)
+            is_better = sign < 0 if least else sign > 0
+        if is_better:
             best = each
     return best  # type: ignore[no-any-return]  # a value, as they all are
 
@@ -225,24 +248,24 @@ FUNCTIONS: Final[dict[str, Function]] = {
     each.name: each
     for each in (
         Function("len", ("text|bytes|sequence|map",), "number", len),
-        Function("lower", ("text",), "text", str.lower, len),
-        Function("upper", ("text",), "text", str.upper, len),
-        Function("split", ("text", "text"), "sequence", _split, _split_size),
-        Function("join", ("sequence", "text"), "text", _join, _join_size, scans=True),
-        Function("replace", ("text", "text", "text"), "text", str.replace, _replace_size),
-        Function("starts", ("text", "text"), "truth", str.startswith),
-        Function("ends", ("text", "text"), "truth", str.endswith),
-        Function("contains", ("text|sequence|map", ""), "truth", _contains, scans=True),
-        Function("find", ("text", "text"), "number", str.find, scans=True),
-        Function("text", ("",), "text", _text, _text_size),
+        Function("lower", ("text",), "text", str.lower, len, len),
+        Function("upper", ("text",), "text", str.upper, len, len),
+        Function("split", ("text", "text"), "sequence", _split, _split_size, _sizes),
+        Function("join", ("sequence", "text"), "text", _join, _join_size, _sizes),
+        Function("replace", ("text", "text", "text"), "text", str.replace, _replace_size, _sizes),
+        Function("starts", ("text", "text"), "truth", str.startswith, scans=_common),
+        Function("ends", ("text", "text"), "truth", str.endswith, scans=_common),
+        Function("contains", ("text|sequence|map", ""), "truth", _contains, scans=_sizes, pays=True),
+        Function("find", ("text", "text"), "number", str.find, scans=_sizes),
+        Function("text", ("",), "text", _text, _whole, _whole),
         Function("number", ("text|number",), "number", _number),
-        Function("abs", ("number",), "number", abs),
-        Function("round", ("number", "number"), "number", _round, least=1),
-        Function("floor", ("number",), "number", math.floor),
-        Function("ceil", ("number",), "number", math.ceil),
-        Function("min", ("",), "", _least, least=2, most=64),
-        Function("max", ("",), "", _greatest, least=2, most=64),
-        Function(NEGATIVE, ("number",), "number", lambda number: -number),
+        Function("abs", ("number",), "number", abs, scans=_sizes),
+        Function("round", ("number", "number"), "number", _round, scans=_sizes, least=1),
+        Function("floor", ("number",), "number", math.floor, scans=_sizes),
+        Function("ceil", ("number",), "number", math.ceil, scans=_sizes),
+        Function("min", ("",), "", _least, pays=True, least=2, most=64),
+        Function("max", ("",), "", _greatest, pays=True, least=2, most=64),
+        Function(NEGATIVE, ("number",), "number", lambda number: -number, scans=_sizes),
     )
 }
 """All functions by their names; ``floor`` of a time, or to a multiple, is arithmetic."""

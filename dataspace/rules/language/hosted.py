@@ -27,11 +27,11 @@ from dataspace.rules.language.functions import (
     BYTES_OF_WORK,
     MAX_MADE,
     Function,
-    Pay,
     begun,
     kind_of,
     with_article,
 )
+from dataspace.rules.language.ordering import Pay
 from dataspace.rules.language.syntax import (
     MAX_BITS,
     Aggregate,

@@ -19,6 +19,7 @@ from typing import Final
 
 from dataspace.rules.language.functions import kind_of
 from dataspace.rules.language.groups import MIRRORED, named, names_of, ungrouped
+from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     FLOOR,
     TIMELY,
@@ -448,4 +449,4 @@ def _check_final(rule: Rule) -> None:
         raise UsageError(f"final takes one floor of the time of its atom, as in {example}")
     if timed[0].within <= _seconds(floors[0].right):
         raise UsageError(f"final needs within to be longer than its windows, as in {example}")
-    calculate(FLOOR, 0, floors[0].right.template)  # type: ignore[union-attr]  # a number, as above
+    calculate(FLOOR, 0, floors[0].right.template, free)  # type: ignore[union-attr]  # a number, as above

@@ -14,11 +14,12 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Final
 
-from dataspace.rules.language.evaluating import evaluate, free
+from dataspace.rules.language.evaluating import evaluate
 from dataspace.rules.language.functions import FUNCTIONS, nearest, with_article
 from dataspace.rules.language.groups import bound_in
 from dataspace.rules.language.hosted import UnknownFunction
 from dataspace.rules.language.lowering import class_of, flattened
+from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     AGGREGATES,
     Aggregate,

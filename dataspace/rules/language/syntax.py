@@ -26,10 +26,11 @@ from dataspace.rules.language.functions import (
     kind_of,
     with_article,
 )
+from dataspace.rules.language.ordering import AT_ONCE, PART_BYTES, Pay, ordered
 from index.errors import UsageError
 from index.patterns.text import unparse
 from index.values.freezing import freeze
-from index.values.values import Map, Record, Value, order_key
+from index.values.values import Map, Record, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,10 +515,18 @@ MAX_BITS: Final = 4096
 """How large an integer, and 8 × how long a text or a sequence, an expression may make."""
 
 
-def calculate(operator: str, left: Value, right: Value) -> Value:
+MAX_OPERAND: Final = 16 * MAX_BITS
+"""How large an integer may be with which an expression calculates."""
+
+_LARGEST: Final = 1 << MAX_OPERAND
+_TOO_LARGE: Final = "an expression made a value that is too large"
+
+
+def calculate(operator: str, left: Value, right: Value, pay: Pay) -> Value:
     """Returns the result of an operator on two values.
 
-    Numbers know all operators; texts, bytes and sequences can be put together by ``+``.
+    Numbers know all operators; texts, bytes and sequences can be put together by ``+``.  ``pay`` takes the
+    cost of large operands.
     """
     if operator == TIMELY:
         refuse_number(left)
@@ -527,7 +536,7 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
     if left.__class__ is datetime and (made := _of_time(operator, left, right)) is not None:
         return made
     if operator == "+" and left.__class__ is right.__class__ and left.__class__ in (str, bytes, tuple):
-        return _bounded(left + right)  # type: ignore[operator]  # two of a class that has it
+        return _joined(left, right, pay)
     kinds = kind_of(left), kind_of(right)
     hint = (
         ": text(…) makes a text of a number" if operator == "+" and set(kinds) == {"number", "text"} else ""
@@ -567,32 +576,56 @@ def _of_time(operator: str, time: Any, other: Any) -> Value:
     return time_of(micros_of(time) + (span if operator == "+" else -span))
 
 
+def _joined(left: Any, right: Any, pay: Pay) -> Value:
+    """Returns two texts, bytes or sequences as one, and pays for it."""
+    size = len(left) + len(right)
+    if size > MAX_BITS:
+        raise UsageError(_TOO_LARGE)
+    if size > AT_ONCE:
+        pay(PART_BYTES * size if left.__class__ is tuple else size)
+    return _bounded(left + right)
+
+
+def _quick(operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns an operator that takes the square of the size of integers, and refuses too large ones."""
+
+    def checked(one: Any, other: Any) -> Any:
+        if not (-_LARGEST < one < _LARGEST and -_LARGEST < other < _LARGEST):
+            sizes = [each.bit_length() for each in (one, other) if each.__class__ is int]
+            if sizes and max(sizes) > MAX_OPERAND:
+                raise UsageError(f"an integer of {max(sizes)} bits is calculated with, limit {MAX_OPERAND}")
+        return operate(one, other)
+
+    return checked
+
+
 def _bounded(made: Any) -> Value:
     if made.__class__ is int:
         size = made.bit_length()
     else:
         size = 0 if made.__class__ is float else 8 * len(made)
     if size > MAX_BITS * (1 if made.__class__ is int else 8):
-        raise UsageError("an expression made a value that is too large")
+        raise UsageError(_TOO_LARGE)
     return freeze(made)
 
 
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    FLOOR: lambda a, b: a // b * b,
+    "*": _quick(lambda a, b: a * b),
+    "/": _quick(lambda a, b: a / b),
+    "//": _quick(lambda a, b: a // b),
+    "%": _quick(lambda a, b: a % b),
+    FLOOR: _quick(lambda a, b: a // b * b),
 }
 
 
-def compare(operator: str, left: Value, right: Value) -> bool:
+def compare(operator: str, left: Value, right: Value, pay: Pay) -> bool:
     """True if values of one kind are in this order; values of different kinds are in none.
 
     Numbers are one kind, in which an integer and the equal float are alike.  Raises ``UsageError`` for a time
     and a number: the author of the rule has forgotten that a time is no number of seconds.
+    ``pay`` takes the cost of large values.
     """
     if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return _COMPARISONS[operator](left, right)
@@ -600,9 +633,9 @@ def compare(operator: str, left: Value, right: Value) -> bool:
         if datetime in (left.__class__, right.__class__):
             refuse_number(left, right)
         return False
-    if left.__class__ in (str, bytes, datetime):
+    if left.__class__ is datetime:
         return _COMPARISONS[operator](left, right)
-    return _COMPARISONS[operator](order_key(left), order_key(right))
+    return _COMPARISONS[operator](ordered(pay, left, right), 0)
 
 
 def refuse_number(value: Value, other: Value = None) -> None:

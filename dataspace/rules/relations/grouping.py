@@ -93,7 +93,9 @@ class Grouping:
         script.line(f"group = {script.bind(self._groups)}.get(at) or {script.bind(self._group)}(at)")
         script.line("group.count += by")
         kept = [n for n, make in enumerate(self._kinds) if make is not None]
+        pay = script.bind(self._pay_for)
         for at, n in enumerate(kept):
+            script.line(f"if taken[{n}].size > {SMALL_TERM}: {pay}(taken[{n}], group)")
             script.line(f"group.accumulators[{at}].change(taken[{n}], by)")
         script.line(f"{script.bind(self.pending)}[at] = None")
         return script.functions("change")["change"]  # type: ignore[no-any-return]  # defined by the text
@@ -143,6 +145,10 @@ class Grouping:
         script.depth = 1
         write(f"{script.bind(self.pending)}.clear()")  # in place, since the steps of the engine refer to it
         return script.functions("settle")["settle"]  # type: ignore[no-any-return]  # defined by the text
+
+    def _pay_for(self, term: RuleTerm, group: _Group) -> None:
+        """Pays for a large value that an aggregate is about to put in order, or to take out."""
+        self._paid.pay(min(term.size, MAX_FACT) * (ORDER_FACTOR + group.count.bit_length()))
 
     def _pay(self, size: int, at: Row) -> None:
         """Has another part handed out, unless a fact is too large."""
@@ -298,6 +304,12 @@ class Best(_Sorted):
                 break
         return tuple(best)
 
+
+SMALL_TERM: Final = 256
+"""Bytes of a value that an aggregate takes for the cost of the row that has it."""
+
+ORDER_FACTOR: Final = 4
+"""How often a value is gone through to put it in order, beside the comparisons."""
 
 COUNT: Final = "count"
 """The number of solutions, which each group has anyway."""

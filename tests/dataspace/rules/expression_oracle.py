@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     Arithmetic,
     Choice,
@@ -39,7 +40,7 @@ def value_of(expression: Expression, known: Mapping[str, Value]) -> Value:
             return filled(template, known)
         case Arithmetic(operator, left, right):
             try:
-                return calculate(operator, value_of(left, known), value_of(right, known))
+                return calculate(operator, value_of(left, known), value_of(right, known), free)
             except (ValueError, ArithmeticError) as error:
                 raise NoValue from error
         case FunctionCall(name, arguments):
@@ -68,7 +69,7 @@ def is_true(comparison: Comparison, known: Mapping[str, Value]) -> bool:
     left, right = value_of(comparison.left, known), value_of(comparison.right, known)
     if comparison.operator in ("=", "!="):
         return same(left, right) == (comparison.operator == "=")
-    return compare(comparison.operator, left, right)
+    return compare(comparison.operator, left, right, free)
 
 
 def filled(template: Value, known: Mapping[str, Value]) -> Value:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dataspace.rules.engine.program import Program
-from dataspace.rules.language.evaluating import evaluate, free
+from dataspace.rules.language.evaluating import evaluate
 from dataspace.rules.language.functions import FUNCTIONS, MAX_MADE, Function
+from dataspace.rules.language.ordering import free
 from dataspace.rules.language.parser import read_rule, read_rules
 from dataspace.rules.language.syntax import (
     Arithmetic,

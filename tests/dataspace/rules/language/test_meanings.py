@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dataspace.rules.language.ordering import free
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import calculate
 from index.errors import UsageError
@@ -139,5 +140,5 @@ def test_what_means_what_it_looks_like_is_read(text: str) -> None:
 )
 def test_what_cannot_be_calculated_is_said_as_it_is_written(left: Value, right: Value, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        calculate("+", left, right)
+        calculate("+", left, right, free)
     assert said in str(caught.value)
