@@ -104,9 +104,11 @@ class GroupCore:
         key_at: Callable[[Value], Hashable] | None = None,
         first: int = 0,
         memory: ItemMemory | None = None,
+        handed_before: Callable[[At], bool] = lambda _: True,
     ) -> None:
         """Tokens begin with the term, or with ``first`` if that is higher; items count in ``memory`` until
-        ``close``."""
+        ``close``.  ``handed_before`` is false for an item that cannot have been handed out before the start.
+        """
         self.state: Final = state
         self.options = options
         """They may be replaced, but for the key."""
@@ -124,6 +126,7 @@ class GroupCore:
         self._first = term << TERM_BITS
         self._token = max(first, self._first + 1)
         self._holds = holds
+        self._handed_before = handed_before
         self._key_at = key_at
         self.taken: dict[int, JobDelivery] = {}
         """The deliveries that programs have taken, by token, in the order of their deadlines."""
@@ -388,7 +391,8 @@ class GroupCore:
     def _hand_out(self, item: Item, member: GroupMember) -> JobDelivery:
         token, self._token = self._token, self._token + 1
         delivery = JobDelivery(item, member, token)
-        item.token = token
+        item.token = item.given = token
+        item.holder = member.principal
         self.out[token] = member.out[token] = delivery
         member.size += item.size
         self.hold(delivery_bytes(item))
@@ -426,6 +430,9 @@ class GroupCore:
         that is not known, soon after a start.
         """
         lost = [at for at, token in cells if not self._may_be_done(at, token, principal)]
+        unread = [at for at, _ in cells if at not in self.state.undone]
+        if len(unread) + len(self.state.above) > self.options.window:  # no more can have been out
+            lost = list(dict.fromkeys([*lost, *unread]))
         if len({at for at, _ in cells}) < len(cells):
             raise Refused("bad-request", "a delivery stands twice among those that are done")
         if not lost and self._key_at is not None:
@@ -440,11 +447,13 @@ class GroupCore:
             return False
         item = state.undone.get(at)
         if item is None:  # it is not read yet since the start, so only an earlier term can have had it
-            return token < self._first
+            return token < self._first and self._handed_before(at)
         if item.token:
             delivery = self.out[item.token]
             return item.token == token and principal in (None, delivery.member.principal)
-        return True
+        if item.given:  # its time is over, and it waits for another member
+            return item.given == token and principal in (None, item.holder)
+        return token < self._first and self._handed_before(at)
 
     def _check_order(self, items: Iterable[At]) -> None:
         among: dict[Hashable, set[At]] = {}

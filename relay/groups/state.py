@@ -65,7 +65,20 @@ class Item:
     ``origin`` is of an item of a topic: the time of its epoch there, and why a producer of that crashed.
     """
 
-    __slots__ = ("at", "attempts", "due", "is_message", "key", "origin", "size", "time", "token", "value")
+    __slots__ = (
+        "at",
+        "attempts",
+        "due",
+        "given",
+        "holder",
+        "is_message",
+        "key",
+        "origin",
+        "size",
+        "time",
+        "token",
+        "value",
+    )
 
     def __init__(
         self,
@@ -87,6 +100,10 @@ class Item:
         self.attempts = attempts
         self.due = due
         self.token = 0
+        self.given = 0
+        """The token of its last delivery since the start of the daemon; 0 if there was none."""
+        self.holder: object = None
+        """The principal that it was given to then."""
         self.key: Any = None
         """What decides which items are worked on in order; None where the group has no key."""
         self.size = size
@@ -189,6 +206,10 @@ class GroupState:
         self.read = at  # once it is among the undone ones, else it would be lost with an error between
         self.failed.pop(at, None)
         return True
+
+    def forget_above(self) -> None:
+        """Forgets which items were done before they were read, as far as they are read."""
+        self.above = {at for at in self.above if at > self.read}
 
     def unread(self) -> None:
         """Forgets items beyond ``read``, which an error has left there: they are read again."""

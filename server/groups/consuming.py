@@ -26,6 +26,7 @@ from server.config.rights import Permit
 from server.sessions.peer import Peer
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
+from server.spaces.groups.settling import check_source
 
 if TYPE_CHECKING:
     from server.spaces.groups.groups import SpaceGroups
@@ -36,14 +37,6 @@ def may_divide(permit: Permit, topic: str, pattern: Value) -> bool:
     return permit.open or (
         permit.allows_topic("subscribe", topic) if topic else permit.allows_observe(pattern)
     )
-
-
-def check_source(permit: Permit, topic: str | None, pattern: Value) -> None:
-    """Raises ``Refused`` for a bearer that may not have the items of a source, as far as that is named."""
-    if topic:
-        permit.check_topic("subscribe", topic)
-    elif pattern is not None and not permit.open:
-        permit.check_observe(pattern)
 
 
 def given(group: WorkGroup, delivery: JobDelivery) -> tuple[Value, ...]:

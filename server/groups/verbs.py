@@ -18,11 +18,12 @@ from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
 from relay.groups.core import Cell
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
-from server.groups.consuming import check_source, given, may_divide
+from server.groups.consuming import given, may_divide
 from server.sessions.peer import Peer
 from server.spaces.groups.dead import retrying
 from server.spaces.groups.definitions import alter, check_disk, delete, joined, seek
 from server.spaces.groups.group import StreamMember, WorkGroup, stated
+from server.spaces.groups.settling import check_source
 
 if TYPE_CHECKING:
     from server.sessions.requests import Verb

@@ -163,6 +163,7 @@ class WorkGroup:
     __slots__ = (
         "_hosted",
         "_key",
+        "begun",
         "cannot_read",
         "core",
         "dead",
@@ -193,6 +194,8 @@ class WorkGroup:
         self.matches: Callable[[Value], Captures | None] = matcher(pattern)
         self._hosted = hosted
         self._key = options.key
+        self.begun = 0
+        """The epoch at which the daemon began to lead it; 0 for a group that was made since."""
         self.core = self._new_core(options)
         self.dead = 0
         """How many dead letters there are."""
@@ -229,6 +232,7 @@ class WorkGroup:
             key_at=None if options.key is None else self._key_at,
             first=first,
             memory=self._hosted.group_items,
+            handed_before=self._handed_before,
         )
 
     def begin_anew(self, first: int, options: GroupOptions | None = None) -> None:
@@ -268,6 +272,12 @@ class WorkGroup:
     def room(self) -> int:
         """About how many bytes of memory the group may take for further items, beside the pending ones."""
         return self.core.room + self.pending_bytes
+
+    def _handed_before(self, at: At) -> bool:
+        """True if an earlier daemon can have handed out an item, which was there before the start."""
+        if not self.options.topic:
+            return at[0] <= self.begun
+        return self.begun > 0 and (self.ledger is None or at[0] <= self.ledger.completed_durable)
 
     def _key_at(self, value: Value) -> Hashable:
         row = self.matches(value)

@@ -120,7 +120,8 @@ class SpaceGroups(SettledGroups):
         self._members.clear()
         self.failed.clear()
         for name in list(self.states):
-            self.begin(name)
+            if (begun := self.begin(name)) is not None:
+                begun.begun = self.hosted.space.epoch
         if self.states.refused:
             stop_refused(self)
         if self.by_name and not was_clean:

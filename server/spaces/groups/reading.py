@@ -112,6 +112,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
             return  # it is full
         durable = hosted.commits.durable
         if group.pending_to >= durable:
+            group.state.forget_above()
             groups.go_live(group)
             return
         after, core = group.pending_to, group.core

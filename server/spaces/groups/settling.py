@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, cast
 
 from dataspace.errors import Closed, DeliveryLost, Refused
 from dataspace.kernel.actions import ASSERT
-from index.values.values import Map, Record
+from index.values.values import Map, Record, Value
 from relay.groups.core import Cell
 from relay.groups.members import GroupMember, JobDelivery
 from relay.groups.state import AGAIN, DONE, At, Item, done_fields
@@ -31,6 +31,14 @@ DEAD_SECONDS: Final = 30.0
 
 Done: TypeAlias = "Sequence[tuple[str, tuple[int, ...]]]"
 """Groups with epoch, position and token of each delivery, as a turn has them."""
+
+
+def check_source(permit: Permit, topic: str | None, pattern: Value) -> None:
+    """Raises ``Refused`` for a bearer that may not have the items of a source, as far as that is named."""
+    if topic:
+        permit.check_topic("subscribe", topic)
+    elif pattern is not None and not permit.open:
+        permit.check_observe(pattern)
 
 
 class SettledGroups(FedGroups):
@@ -62,9 +70,14 @@ class SettledGroups(FedGroups):
             pass  # the daemon ends: the next one finds the items undone
 
     def reported(self, done: Done, permit: Permit, principal: object) -> list[Settled]:
-        """Returns the same as ``judge``; raises ``Refused`` for a group that the bearer may not use."""
+        """Returns the same as ``judge``; raises ``Refused`` for a group that the bearer may not use.
+
+        To report a job as done needs the rights that are needed to get it.
+        """
         for name, _ in done:
             permit.check_group(name)
+            group = self.find(name)
+            check_source(permit, group.options.topic, group.pattern)
         return self.judge(done, principal)
 
     def judge(self, done: Done, principal: object) -> list[Settled]:

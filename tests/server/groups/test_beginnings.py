@@ -28,7 +28,7 @@ PATTERN = parse_pattern("job($id)")
 FORM = record("job", capture("id"))
 
 
-def _frame(*packet: Any) -> bytes:
+def frame(*packet: Any) -> bytes:
     packed = _pack(list(packet))
     return len(packed).to_bytes(4, "big") + packed
 
@@ -41,17 +41,17 @@ async def test_a_session_that_ends_in_the_write_that_makes_a_group_leaves_a_grou
     port = int(url.rpartition(":")[2])
     spec = {"kind": "consume", "group": "w", "pattern": FORM}
     opening = (
-        _frame(OPEN, 1, spec, 100, 1 << 20)
+        frame(OPEN, 1, spec, 100, 1 << 20)
         if verb == "consume"
-        else _frame(REQUEST, 1, "take", {"group": "w", "pattern": FORM, "wait": 0})
+        else frame(REQUEST, 1, "take", {"group": "w", "pattern": FORM, "wait": 0})
     )
-    ending = {"goodbye": _frame(BYE, "", ""), "garbage": _frame(msgpack.ExtType(9, b"")), "nothing": b""}[end]
+    ending = {"goodbye": frame(BYE, "", ""), "garbage": frame(msgpack.ExtType(9, b"")), "nothing": b""}[end]
     async with dataspace.connect(url) as space:
         for number in range(5):
             with socket.create_connection(("127.0.0.1", port)) as raw:
                 raw.sendall(
-                    _frame(HELLO, 1, f"~{verb}{end}{number}", "attacker", {})
-                    + _frame(TURN, 1, "main", "", [[WIRE_ASSERT, 1, record("x", number)]])
+                    frame(HELLO, 1, f"~{verb}{end}{number}", "attacker", {})
+                    + frame(TURN, 1, "main", "", [[WIRE_ASSERT, 1, record("x", number)]])
                     + opening
                     + ending
                 )
