@@ -26,10 +26,14 @@ class LogFailed(DataspaceError):
 
 
 class LogAway(LogFailed):
-    """The database of the store is not reached; a later attempt may succeed."""
+    """The database of the store is not reached; a later attempt may succeed.
 
-    def __init__(self, text: str) -> None:
+    ``is_refusal`` if the database, or TLS, has refused the connection: a start does not wait for that.
+    """
+
+    def __init__(self, text: str, *, is_refusal: bool = False) -> None:
         super().__init__(text, full=True)
+        self.is_refusal = is_refusal
 
     @property
     def code(self) -> str:

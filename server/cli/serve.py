@@ -63,6 +63,10 @@ def serve_command(args: argparse.Namespace) -> int:
             rule_facts(
                 space.rules, functions
             )  # a bad one would not keep the daemon from starting, but is not meant
+        for each in config.actors:
+            boot_function(each.run, load=True)
+        for flow in config.flows:
+            boot_function(flow.run, what="flow")
         for line in check_lines(loaded):
             print(line)
         return 0
@@ -111,6 +115,8 @@ async def _run(
     """Runs the daemon and its followers until the event."""
     async with trio.open_nursery() as nursery:
         addresses = await nursery.start(partial(_until_ended, nursery.cancel_scope, config, reread, ending))
+        if not addresses:  # it was to end before it listened
+            return
         for address in addresses:
             is_admin = config.admin is not None and address is addresses[-1]
             said = (

@@ -213,6 +213,28 @@ def path(value: object) -> Path:
     return value if isinstance(value, Path) else Path(text(value)).expanduser()
 
 
+def followed(value: object) -> Path:
+    """The directory of the daemon that is followed."""
+    if isinstance(value, str) and value.startswith(("postgresql:", "postgres:")):
+        raise UsageError(
+            "the directory of a daemon on this machine is needed; daemons of a store follow its leader by"
+            " themselves: dataspace serve --data postgresql://HOST/DB?schema=NAME"
+        )
+    return path(value)
+
+
+LEASE_SECONDS: Final = 0.2
+"""The shortest lease: it is renewed every third of it, over a network."""
+
+
+def lease(value: object) -> float:
+    """A time within which a daemon of a store renews its lease."""
+    found = lasting(value)
+    if not LEASE_SECONDS <= found <= 3600:
+        raise UsageError(f"a lease of {LEASE_SECONDS:g} s to 1 h is needed, not {found:g} s")
+    return found
+
+
 def place(value: object) -> Path | StoreAddress:
     """Where data is kept: a directory, or the address of a store in PostgreSQL."""
     if isinstance(value, StoreAddress):
@@ -374,13 +396,13 @@ SETTINGS: Final = (
     Setting("log_format", one_of("text", "json"), "text", "log_format"),
     Setting("log_level", one_of("debug", "info", "warning", "error"), "warning", "log_level"),
     Setting("audit", path, None, "audit"),
-    Setting("follow.data", path, None, "follow"),
+    Setting("follow.data", followed, None, "follow"),
     Setting("follow.stand_by", flag, False, "stand_by"),
     Setting("follow.most_lag", seconds, Follow().most_lag),
     Setting("cluster.advertise", advertised, None, "advertise"),
     Setting("cluster.web", advertised_web, None),
     Setting("cluster.name", member_name, None),
-    Setting("cluster.lease", lasting, Cluster().lease),
+    Setting("cluster.lease", lease, Cluster().lease),
     Setting("cluster.state", path, None),
     *[Setting(f"slow.{each.name}", seconds, getattr(Slow(), each.name)) for each in fields(Slow)],
     Setting("traces.to", collector, None, "traces"),

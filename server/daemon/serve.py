@@ -17,6 +17,8 @@ from typing import Final
 
 import trio
 
+from dataspace.loops.lone import lone_nursery
+from dataspace.loops.primitives import Scope
 from dataspace.transport.addresses import parse_listen
 from dataspace.transport.reactor import Reactor, is_available
 from dataspace.version import __version__
@@ -78,19 +80,50 @@ async def serve(
                 await _serve(config, reread, tracing, before, task_status)
             except (BaseExceptionGroup, LogAway) as failures:
                 reason = _reason_to_follow(failures)
-                if reason is None or (not began and failures is reason):
+                waits = isinstance(reason, LogAway) and not reason.is_refusal
+                if reason is None or (not began and failures is reason and not waits):
                     raise
                 if ending.is_set() or before.is_drained:
                     logger.warning("%s, while this daemon ends", reason)
                     ending.set()
+                    if not began:
+                        task_status.started([])
                     return
+                if not began and failures is reason:
+                    logger.warning("this daemon waits for its database: %s", reason)
+                    with trio.move_on_after(AWAY_SECONDS):
+                        await ending.wait()
+                    continue
                 logger.warning("%s: this daemon follows from now on", reason)
                 if isinstance(reason, LogAway):
                     await trio.sleep(AWAY_SECONDS)
                 began, task_status = True, trio.TASK_STATUS_IGNORED
                 config = replace(config, listen=before.bound or config.listen)  # the same free ports again
+            except _EndedError:
+                if not began:
+                    task_status.started([])
+                return
             else:
                 return
+
+
+class _EndedError(Exception):
+    """The daemon is to end while it waits for its leader."""
+
+
+async def _until_ending(ending: trio.Event, home: Home, space: str) -> bool:
+    """Returns as ``home.wait_log``; raises ``_EndedError`` once the daemon is to end."""
+
+    async def cancel(scope: Scope) -> None:
+        await ending.wait()
+        scope.cancel()
+
+    async with lone_nursery() as nursery:
+        nursery.start_soon(partial(cancel, nursery.cancel_scope))
+        leads = await home.wait_log(space)
+        nursery.cancel_scope.cancel()
+        return leads
+    raise _EndedError
 
 
 @dataclass
@@ -133,7 +166,7 @@ async def _serve(
         before.home = home = home_of(config, before.home)
         led = await home.enter(held)
         logs = [
-            (each, await _opened(config, home, each.name, held, leads=each.name in led))
+            (each, await _opened(config, before, each.name, held, leads=each.name in led))
             for each in config.all_spaces()
         ]
         admin = _open_admin(config)
@@ -157,11 +190,13 @@ async def _serve(
 
 
 async def _opened(
-    config: Config, home: Home, space: str, held: ExitStack, *, leads: bool
+    config: Config, before: _Before, space: str, held: ExitStack, *, leads: bool
 ) -> Log | FollowedLog:
     """Opens a log to write it, or to follow it once there is one; it is closed with ``held``."""
     log: Log | FollowedLog
-    if leads or await home.wait_log(space):
+    home = before.home
+    assert home is not None  # which was entered
+    if leads or await _until_ending(before.ending, home, space):
         log = home.open_log(space, accept_damage=config.accept_damage)
     else:
         log = home.follow_log(space, held)

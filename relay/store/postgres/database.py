@@ -147,7 +147,8 @@ class Database:
         except _FULL as error:
             raise LogFailed(f"cannot {verb} {self.place}: {said(error)}", full=True) from error
         except _AWAY as error:
-            raise LogAway(f"cannot {verb} {self.place}: {said(error)}") from error
+            text = said(error)
+            raise LogAway(f"cannot {verb} {self.place}: {text}", is_refusal=is_refusal(text)) from error
         except psycopg.Error as error:
             raise LogFailed(f"cannot {verb} {self.place}: {said(error)}") from error
 
@@ -284,6 +285,17 @@ def shut_down(connection: Connection[Any]) -> None:
         with suppress(OSError):
             shared.shutdown(socket.SHUT_RDWR)
         shared.close()
+
+
+def is_refusal(text: str) -> bool:
+    """True if a message says that a connection was refused for good; libpq has no code for that.
+
+    >>> is_refusal("FATAL: role x does not exist"), is_refusal("FATAL: the database system is starting up")
+    (True, False)
+    """
+    if any(word in text for word in ("starting up", "shutting down", "in recovery", "too many", "slots")):
+        return False
+    return any(word in text for word in ("FATAL", "SSL", "certificate", "password", "does not exist"))
 
 
 def said(error: psycopg.Error) -> str:
