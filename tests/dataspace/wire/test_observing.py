@@ -134,7 +134,7 @@ def test_a_pace_that_is_none_is_refused(pace: Any) -> None:
         ({"pattern": 1, "kind": "rows"}, "no kind 'rows' of stream, there are 'observe' and 'columns'"),
         (
             {"pattern": 1, "befor": 1},
-            "no option 'befor', known are after, as_of, asserted, captures, durable, kind, net, ",
+            "no option 'befor', known are after, as_of, asserted, captures, durable, identity, kind, net, ",
         ),
         ({"pattern": 1, "kind": "columns", "pace": 5}, "not with kind=columns"),
         ({"pattern": 1, "columns": True}, "no option 'columns'"),
