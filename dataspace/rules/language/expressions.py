@@ -191,6 +191,9 @@ class ExpressionReader(Reader):
                 f' calculate with its field (a record is written "{name}"(…))',
                 at,
             )
+        known_as = name.lower()
+        if known_as != name and (known_as in FUNCTIONS or known_as in AGGREGATES or known_as == CHOICE):
+            raise self.error(f'{name}(…) is written {known_as}(…) (a record is written "{name}"(…))', at)
         if name in ELSEWHERE:
             here = ELSEWHERE[name]
             known = [*[each for each in FUNCTIONS if each != NEGATIVE], CHOICE, *sorted(self.functions or ())]

@@ -30,6 +30,7 @@ from dataspace.rules.language.syntax import (
     Literal,
     NegatedGroup,
     Rule,
+    Structure,
     TimedAtom,
     Variable,
     Verb,
@@ -66,6 +67,21 @@ def _has_groups(literal: Literal) -> bool:
     if isinstance(literal, LastingGroup):
         return any(map(_has_groups, literal.literals))
     return isinstance(literal, _GROUPS)
+
+
+def _check_count(group: GroupAggregate) -> None:
+    """Raises ``UsageError`` for a count that has to be 0: where there is no solution, there is no count."""
+    if group.aggregate.name != "count" or not isinstance(group.other, Structure):
+        return
+    most = group.other.template
+    if most.__class__ not in (int, float):
+        return
+    is_none = {"=": most == 0, "<": most <= 1, "<=": most < 1}.get(group.operator, False)
+    if is_none:
+        written = ", ".join(map(str, group.literals))
+        raise UsageError(
+            f"{group}: what has no solution has no count, so it is never 0: write not ({written})"
+        )
 
 
 class _Ungrouping:
@@ -121,6 +137,7 @@ class _Ungrouping:
 
         What the literals need from outside is one more hidden head: its other variables are no solutions.
         """
+        _check_count(group)
         literals = group.literals
         context = _context(literals, [*shared, *variables_of(group.aggregate)], beside, group)
         if context:

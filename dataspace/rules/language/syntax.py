@@ -191,7 +191,8 @@ def _made_text(template: Value) -> str:
 
 
 def _label_text(label: Value) -> str:
-    if isinstance(label, str) and (label in FUNCTIONS or label in AGGREGATES or label == CHOICE):
+    word = label.lower() if isinstance(label, str) else ""  # in any case, as it is read
+    if isinstance(label, str) and (word in FUNCTIONS or word in AGGREGATES or word == CHOICE):
         return f'"{label}"'
     return unparse(Record.of(label, ())).removesuffix("()")
 
