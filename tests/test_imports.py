@@ -77,7 +77,7 @@ server/lane
 server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log relay/store
 server/home                 relay/following relay/journal relay/log relay/store server/config
-server/owners               dataspace/kernel relay/log server/config
+server/owners               dataspace/kernel relay/log server/config server/lane
 server/spaces/groups        dataspace/kernel dataspace/wire relay/following relay/groups relay/journal relay/log relay/store relay/topics server/config server/lane server/logs server/owners
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/groups relay/log relay/store server/config server/home server/lane server/logs server/owners server/spaces/groups server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/spaces server/system
@@ -87,7 +87,7 @@ server/streams              dataspace/kernel dataspace/wire relay/delivery relay
 server/groups               dataspace/wire relay/delivery relay/groups relay/store server/config server/sessions server/spaces/groups
 server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/owners server/sessions server/spaces server/spaces/groups
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/log relay/store relay/topics server/lane server/owners server/sessions server/system
-server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces
+server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/lane server/logs server/sessions server/spaces
 server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/groups server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
 server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions

@@ -250,7 +250,7 @@ def _drive(
 
 
 WINDOW: Final = 6
-"""Limits of a watchdog, in each of which it adds up what the turns of a program have taken."""
+"""A watchdog adds up the turns of each program once in so many times its limit."""
 
 SHARE: Final = 0.5
 """The part of the time from which a program is reported to hold the loop."""

@@ -5,8 +5,8 @@ Each is a ``module:function``, supervised: a crashed actor is started again, wit
 repeatedly.  Their turns are committed like turns of clients, through the space and its log.
 
 Always: an error of an actor reaches no session and no other actor; other tasks run after 2 ms, or after the
-single handler that takes longer, and then for as long as that; what is left then waits for its turn in the
-lane; an actor that does not yield, or whose turns take most of the time, is logged by a watchdog.
+single handler that takes longer, and then for an equal time; the remaining turns then wait for the lane; a
+watchdog logs an actor that does not yield, or whose turns take most of the time.
 """
 
 from __future__ import annotations

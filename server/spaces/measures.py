@@ -66,7 +66,7 @@ def hosted_limits(limits: Limits) -> Limits:
 
 
 def limits_of(hosted: HostedSpace, process: Limits | None = None) -> Map:
-    """Returns the limits that a welcome contains; those of the ``process`` of a hosted actor, if given."""
+    """Returns the limits that a welcome contains; for a hosted actor, the limits of its ``process``."""
     mine, its = asdict(process or hosted.limits), asdict(hosted.space.limits)
     if process is not None:
         its["actions_per_turn"] = its["actions_per_publication"]

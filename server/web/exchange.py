@@ -34,9 +34,9 @@ LATE_SECONDS: Final = 0.05
 
 
 async def in_time(deadline: float, wait: Callable[[], Awaitable[T]]) -> T | None:
-    """Returns what is waited for; None where it has not come by the deadline.
+    """Returns the result of ``wait``; None at the deadline.
 
-    A daemon that did not run for a while looks once more: what came meanwhile is in the socket.
+    Calls ``wait`` once more then: a daemon that did not run for a while may have input in the socket.
     """
     with trio.move_on_at(deadline):
         return await wait()

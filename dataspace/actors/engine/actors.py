@@ -363,7 +363,10 @@ FEW: Final = 64
 
 
 class Timers:
-    """All timers of an engine, the next one first; most of them are open, unless there are ``FEW``."""
+    """All timers of an engine, the next one first.
+
+    Always: at most half of the timers are closed, or ``FEW``.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []

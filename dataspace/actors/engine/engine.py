@@ -9,15 +9,9 @@ waits for nothing: a shell (``dataspace.running.actors``) or a test steps it.
 turn that is begun stays the next one, and nothing of it is seen before it has committed: the twenty thousand
 matches that a restart brings at once are one turn, and others run meanwhile.
 
-*Settling*: scripts run (``on_start``), facets that were stopped stop, computations whose fields changed run
-again, and facets with nothing left to do end; each may cause more of the others.
-
 Always: one turn runs at a time, and events are handled in the order in which they were queued; after an
-actor's end nothing that it claimed is in any space, and its end is reported once.  A facet starts before it
-stops; children stop before their parent; stop actions before continuations, and both in the parent's context;
-a computation runs after all scripts and stops that were due; settling ends, within ``ROUNDS``, ``ACTIONS``
-and ``FACETS``.  A facet of n children stops in O(n).  What a turn that crashed has made or closed is closed
-and in no cycle of references, and of a reported crash only its text is kept.
+actor's end nothing that it claimed is in any space, and its end is reported once.  What a turn that crashed
+has made or closed is closed and in no cycle of references, and of a reported crash only its text is kept.
 """
 
 from __future__ import annotations
@@ -26,16 +20,14 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from dataspace.actors.engine.actors import (
-    FACETS,
     Actor,
     ActorEvent,
     ActorRuntime,
     ActorSpace,
     Call,
-    Context,
     Effects,
     Facet,
     Handler,
@@ -43,6 +35,7 @@ from dataspace.actors.engine.actors import (
 )
 from dataspace.actors.engine.endpoints import PatternWatch
 from dataspace.actors.engine.handlers import bound, crash_of, is_within, name_of
+from dataspace.actors.engine.settling import STEP, Settling
 from dataspace.actors.engine.tracing import Tracer
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
@@ -50,9 +43,6 @@ from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.turns import keys_in_steps
 from dataspace.steps import Steps, at_once
 from index.errors import UsageError
-
-STEP: Final = 64
-"""Facets or observers that end or begin in one step of a turn, in less than a millisecond."""
 
 LONG: Final = 0.0001
 """Seconds from which a turn is counted in ``Engine.spent``; shorter ones would cost more to count."""
@@ -218,7 +208,7 @@ class Engine(ActorRuntime):
             if steps is not None:
                 yield from steps
             if self._effects is not None:
-                yield from _Settling(self, self._effects).steps()
+                yield from Settling(self, self._effects).steps()
             if len(self.actions) > STEP:
                 yield from keys_in_steps([each[-1] for each in self.actions if each[0] != RETRACT])
             if self._effects is not None:
@@ -473,183 +463,17 @@ def _each_called(functions: Iterable[Callable[[], object]]) -> Steps[None]:
             yield
 
 
+@dataclass(frozen=True, slots=True)
 class _Suspended:
     """A turn that the end of a slice has interrupted, and the state of the engine in it.
 
     ``running`` is None once the turn has committed.
     """
 
-    __slots__ = ("actions", "effects", "event", "rest", "running", "scope", "turn")
-
-    def __init__(
-        self,
-        event: ActorEvent,
-        rest: Steps[None],
-        turn: int,
-        running: Actor | None,
-        scope: Facet | None,
-        actions: list[Action],
-        effects: Effects | None,
-    ) -> None:
-        self.event = event
-        self.rest = rest
-        self.turn = turn
-        self.running = running
-        self.scope = scope
-        self.actions = actions
-        self.effects = effects
-
-
-# -- settling --------------------------------------------------------------------------------------
-
-
-ROUNDS: Final = 10_000
-"""How many rounds one turn may take, each with what the last one caused."""
-ACTIONS: Final = 500_000
-"""How many scripts, stop actions, continuations and hooks one turn may run."""
-
-
-class _Settling:
-    """The end of one turn, and how much has been done in it."""
-
-    __slots__ = ("actions", "effects", "engine", "first")
-
-    def __init__(self, engine: ActorRuntime, effects: Effects) -> None:
-        self.engine = engine
-        self.effects = effects
-        self.actions = 0
-        self.first: int | None = None
-        """How many facets its actor had ever opened when the first one stopped."""
-
-    def steps(self) -> Steps[None]:
-        """Runs what the turn has left until no work is left; ``UsageError`` beyond the limits."""
-        effects = self.effects
-        for _ in range(ROUNDS):
-            if effects.scripts:
-                yield from self._start()
-            elif effects.stopping:
-                stopping, effects.stopping = effects.stopping, []
-                for at, facet in enumerate(stopping, 1):
-                    if not at % STEP:
-                        yield
-                    if facet.ended:
-                        continue
-                    if facet.children or facet.on_stop or effects.scripts:
-                        yield from self._stop(facet)
-                    else:  # as mostly
-                        self._close(facet)
-            elif effects.stale or effects.damaged:
-                yield from _repair(effects)
-            elif effects.touched:
-                _end_inert(effects)
-            elif effects.hooks:
-                hooks, effects.hooks = effects.hooks, []
-                for turn, hook in hooks:
-                    self.engine.scope = turn.facet
-                    self._call(turn.facet, "a hook before the commit", hook, turn)
-            else:
-                if effects.undecorated:
-                    effects.check_decorated()
-                return
-        self._refuse(self.engine.scope, "each round brings about another", "rounds", ROUNDS)
-
-    def _start(self) -> Steps[None]:
-        """Runs the scripts of facets that have not ended."""
-        scripts, self.effects.scripts = self.effects.scripts, []
-        for at, (facet, script) in enumerate(scripts, 1):
-            if at > 1:
-                yield
-            if not facet.ended:
-                self._call(facet, "a script (on_start)", script, self.engine.enter(facet))
-
-    def _stop(self, facet: Facet) -> Steps[None]:
-        """Ends a facet in an orderly way: its children first, and the children that stop actions open
-        meanwhile.
-
-        A loop, as facets may nest deeper than calls.
-        """
-        opened, effects = facet.actor.opened, self.effects
-        if self.first is None:
-            self.first = opened
-        due = [facet]
-        done = 0
-        while due:
-            done += 1
-            if not done % STEP:
-                yield
-            inner = due[-1]
-            inner.stopping = True
-            if effects.scripts:
-                yield from self._start()  # what was opened meanwhile starts before it stops
-            elif inner.children:
-                due += reversed(inner.children)
-            elif inner.on_stop:
-                action = inner.on_stop.popleft()
-                self.engine.scope = inner  # whose fields may be used
-                self._call(inner, "a stop action", action, (inner.parent or inner).turn)
-                yield
-            else:
-                self._close(due.pop())
-            if facet.actor.opened - self.first > FACETS:
-                self._refuse(
-                    facet, "what stops in it opens facets again", "facets opened while it settles", FACETS
-                )
-
-    def _close(self, facet: Facet) -> None:
-        """Ends a facet that has no children left and whose stop actions have run."""
-        actor, parent, effects = facet.actor, facet.parent, self.effects
-        facet.stopping = facet.ended = True
-        actor.facets -= 1
-        if facet.endpoints:
-            for endpoint in list(facet.endpoints):
-                endpoint.end()
-        if facet.computations:
-            for computation in facet.computations:
-                computation.end()
-        if facet.resources:
-            effects.ended.extend(facet.resources)
-        if parent is None:
-            for handle, (home, _) in actor.claims.items():
-                actor.act(home, (RETRACT, handle))
-            actor.claims = {}
-            facet.clear()
-            return
-        parent.children.pop(facet, None)
-        effects.touched[parent] = None
-        if facet.thens:
-            for then in facet.thens:
-                self._call(facet, "a continuation (then)", then, self.engine.enter(parent))
-        facet.clear()
-
-    def _call(self, facet: Facet, what: str, function: Handler, turn: Context) -> None:
-        """Calls a function of a facet, and counts it."""
-        self.actions += 1
-        if self.actions > ACTIONS:
-            self._refuse(facet, f"{what} brings about others again and again", "actions", ACTIONS)
-        function(turn)
-
-    def _refuse(self, facet: Facet | None, why: str, what: str, limit: int) -> NoReturn:
-        actor = self.engine.running
-        name = actor.name if actor is not None else "?"
-        self.engine.scope = facet
-        raise UsageError(f"a turn of actor {name}, facet {facet} does not end: {why}; {what}, limit {limit}")
-
-
-def _repair(effects: Effects) -> Steps[None]:
-    """Runs what depends on changed fields, derived fields first."""
-    if effects.stale:
-        due, effects.stale = effects.stale, {}
-    else:
-        due, effects.damaged = effects.damaged, {}
-    for at, computation in enumerate(due):
-        if at:
-            yield
-        computation.repair()
-
-
-def _end_inert(effects: Effects) -> None:
-    touched, effects.touched = effects.touched, {}
-    for facet in touched:
-        if facet.is_inert and not facet.ended and not facet.stopping:
-            facet.stopping = True
-            effects.stopping.append(facet)
+    event: ActorEvent
+    rest: Steps[None]
+    turn: int
+    running: Actor | None
+    scope: Facet | None
+    actions: list[Action]
+    effects: Effects | None

@@ -51,7 +51,7 @@ _OTHER_COMMENT: Final = re.compile(r"--|//|/\*|%")
 _LET: Final = re.compile(r"let\s+\$?\w")
 """What other languages write."""
 _GIVEN: Final = re.compile(r"\$(?:value|column)-\d+")
-"""Variables that a rule was given in place of what it does not name."""
+"""Variables that a rule was given, and that its text does not have."""
 _NO_HEAD: Final = "expected the head of a rule, such as reach($x, $y)"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dataspace.actors import Turn, record
-from dataspace.actors.engine.engine import ACTIONS, ROUNDS
+from dataspace.actors.engine.settling import ACTIONS, ROUNDS
 from dataspace.testing import Room
 
 Go = record("go")
