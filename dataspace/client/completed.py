@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from dataspace.client.blocks import AsyncOnly
 from dataspace.codec import unpack
 from dataspace.errors import ProtocolError
+from dataspace.loops.blocks import AsyncOnly
 from dataspace.topics.times import Time
 from index.values.values import Map, Value
 

@@ -21,7 +21,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
-from dataspace.client.blocks import AsyncOnly, Unentered
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.named import NamedDaemon
@@ -30,6 +29,7 @@ from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.client.topics import TopicSessions
 from dataspace.errors import UsageError
+from dataspace.loops.blocks import AsyncOnly, Unentered
 from dataspace.loops.here import is_asyncio, running_loop
 from dataspace.loops.lone import alone
 from dataspace.transport.candidates import READ, parse_urls

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from dataspace.client.assembling import Assembler
-from dataspace.client.blocks import AsyncOnly
 from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.kernel.changes import EpochChanges
+from dataspace.loops.blocks import AsyncOnly
 from dataspace.loops.here import loop, parking_lot
 from dataspace.loops.primitives import Event
 from dataspace.streams.sources.pulled import Source
@@ -488,7 +488,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
 class StreamWire:
     """An epoch stream as the session knows it, which does not keep it alive: its readers do.
 
-    What comes for a stream without readers is dropped until the daemon has ended it.
+    Values for a stream without readers are dropped until the daemon has ended the stream.
     """
 
     __slots__ = ("_stream", "last_seen")

@@ -19,11 +19,23 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from dataspace.client.blocks import AsyncOnly
-from dataspace.client.reports import HeldJob, JobReports, KeyOrder, check_open, done_of, forget, lost, refused
+from dataspace.client.reports import (
+    HeldJob,
+    JobReports,
+    JobsMember,
+    KeyOrder,
+    check_open,
+    check_owned,
+    done_of,
+    forget,
+    lost,
+    refused,
+    reported,
+)
 from dataspace.client.session.turns import Done
-from dataspace.errors import Broken, DataspaceError, DeliveryLost, Refused, Unreachable, UsageError
+from dataspace.errors import Broken, DataspaceError, DeliveryLost, Unreachable, UsageError
 from dataspace.kernel.changes import time_of
+from dataspace.loops.blocks import AsyncOnly
 from dataspace.loops.here import loop, parking_lot
 from dataspace.loops.lone import lone_nursery
 from dataspace.topics.times import Time
@@ -37,9 +49,6 @@ if TYPE_CHECKING:
 
 BYTES: Final = 1 << 50
 """The credit in bytes: ``in_flight`` is the bound of a member instead."""
-
-UNKNOWN: Final = frozenset(["not-yours", "out-of-order"])
-"""Refusals of a turn that reports jobs, which another turn may not get once the member has joined again."""
 
 CLOSE_SECONDS: Final = 1.0
 """Seconds for which the end of a block waits until the daemon has taken the jobs back."""
@@ -77,7 +86,7 @@ class Job(AsyncOnly, HeldJob):
 
     def __init__(self, jobs: Jobs, value: Any, names: tuple[str, ...]) -> None:
         epoch, position, micros, token, attempt, kind, captures = value
-        super().__init__(jobs.group, (epoch, position, token), jobs._out)
+        super().__init__(jobs.group, (epoch, position, token), jobs.member)
         self._jobs = jobs
         self._names = names
         self.micros: int = micros
@@ -207,7 +216,9 @@ class Jobs(AsyncOnly):
         self._stream: int | None = None
         self._inbox: deque[Job | None] = deque()
         """Jobs that the program has not taken, with None for each mark between them."""
-        self._out: dict[int, Job] = {}
+        self.member: Final = JobsMember(session, self._wait_held)
+        """What its jobs know of it."""
+        self._out: Final[dict[int, Job]] = self.member.out
         """Jobs that the program has taken and not settled, by their tokens."""
         self._taken = 0
         self._is_held = False
@@ -217,9 +228,7 @@ class Jobs(AsyncOnly):
         self._is_asking = self._asker_runs = False
         self._over = False
         self._error: DataspaceError | None = None
-        self.era = 0
-        """How often this has joined the group: deliveries of an earlier time have other tokens."""
-        self._reports = JobReports(session, self._wait_held, self._report)
+        self._reports = JobReports(self.member, self._report)
 
     # -- the program's side ---------------------------------------------------------------------------
 
@@ -381,12 +390,12 @@ class Jobs(AsyncOnly):
     async def _settle(self, verb: str, job: Job, said: dict[str, Value]) -> None:
         """Sends the request until it is answered; a reconnect says whether it has happened.
 
-        A delivery that this member has kept was not settled.  One that it has not kept is settled, or lost:
-        given back in any case, so only what makes a dead letter is in doubt.
+        A delivery that this member has kept was not settled.  A delivery that this member has not kept is
+        settled, or lost: the item is given back in any case, so only a dead letter is in doubt.
         """
         unclear = False
         while True:
-            era = self.era
+            era = self.member.era
             try:
                 await self._session.request("settle", Map(said | {verb: (job.cell,)}))
                 return
@@ -396,7 +405,7 @@ class Jobs(AsyncOnly):
                 unclear = True
                 await self._session.patience.wait(partial(self._wait_joined, era))
             except DeliveryLost:
-                if self.era == era:
+                if self.member.era == era:
                     raise
                 await self._wait_held()
             if job.token not in self._out:
@@ -409,7 +418,7 @@ class Jobs(AsyncOnly):
         while True:
             await self._wait_held()
             check_open(jobs)
-            era, cells = self.era, tuple([job.cell for job in jobs])
+            era, cells = self.member.era, tuple([job.cell for job in jobs])
             try:
                 await self._session.request("settle", Map({"group": self.group, "extend": cells}))
                 return
@@ -418,12 +427,12 @@ class Jobs(AsyncOnly):
                     raise
                 await self._session.patience.wait(partial(self._wait_joined, era))
             except DeliveryLost:
-                if self.era == era:
+                if self.member.era == era:
                     raise
 
     async def _wait_joined(self, era: int) -> None:
         """Waits until this has joined again, and the daemon has said which jobs it keeps."""
-        while self.era == era and not self._over:
+        while self.member.era == era and not self._over:
             await self._arrival.park()
         await self._wait_held()
 
@@ -441,7 +450,7 @@ class Jobs(AsyncOnly):
 
     def _begin(self, holding: tuple[tuple[int, int, int], ...], number: int | None = None) -> None:
         self._is_held = False
-        self.era += 1
+        self.member.era += 1
         self._taken = 0
         self._inbox.clear()
         spec = replace(self._options, holding=holding).spec()
@@ -590,46 +599,3 @@ def _no_key(_job: Job) -> None:
 def _key_at(name: str, job: Job) -> Hashable:
     """Returns the capture of this name as a key."""
     return (key_of(job[name]),)  # since None is a key as well
-
-
-async def check_owned(session: ClientSession, jobs: Sequence[Job]) -> None:
-    """Raises ``UsageError`` for a settled job or one of another session, ``DeliveryLost`` for a lost job."""
-    for job in jobs:
-        if job._jobs._session is not session:
-            raise UsageError(f"{job!r} came over another connection, or is of another space")
-        await job._jobs._wait_held()
-    check_open(jobs)
-
-
-async def reported(jobs: Sequence[Job], commit: Callable[[Done], Awaitable[int]]) -> int:
-    """Commits a turn by which jobs are done; returns its epoch, or raises the refusal of the turn.
-
-    A turn may be refused because a reconnect has given the deliveries new tokens, or because the daemon has
-    not read the items yet.  Nothing has happened then, and the daemon says next which jobs this member keeps:
-    if it keeps them all, the turn is committed with the new tokens.
-    """
-    while True:
-        for job in jobs:
-            await job._jobs._wait_held()
-        for job in jobs:
-            if job.lost:
-                raise lost(job)
-        eras = _eras(jobs)
-        try:
-            epoch = await commit(done_of(jobs))
-        except BaseException as error:
-            if not (isinstance(error, Refused) and error.code in UNKNOWN and eras != _eras(jobs)):
-                refused(jobs, error)
-                raise
-        else:
-            forget(jobs)
-            return epoch
-        for job in jobs:
-            await job._jobs._wait_held()
-        for job in jobs:
-            job.is_settled = job.is_asked = False
-            job.lost = job.lost or job.token not in job._jobs._out
-
-
-def _eras(jobs: Sequence[Job]) -> list[int]:
-    return [job._jobs.era for job in jobs]

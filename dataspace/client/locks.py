@@ -21,7 +21,6 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final
 
-from dataspace.client.blocks import AsyncOnly, Unentered
 from dataspace.client.observations import Observation
 from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken, DataspaceError, ExpectationFailed, LockLost, Refused, UsageError
@@ -29,6 +28,7 @@ from dataspace.facts import literally
 from dataspace.kernel.actions import ASSERT, Action
 from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.expectations import Expectation, absent, exactly
+from dataspace.loops.blocks import AsyncOnly, Unentered
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
 from dataspace.streams.stages.protocol import Aborted

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypedDict
 
-from dataspace.client.blocks import AsyncOnly
 from dataspace.client.epoch_streams import ITERATE, EpochStream, Handover
 from dataspace.errors import Closed
 from dataspace.kernel.changes import Change, EpochChanges
+from dataspace.loops.blocks import AsyncOnly
 from dataspace.loops.here import loop
 from dataspace.loops.lone import lone_nursery
 from dataspace.streams.sources.pulled import Source
@@ -29,6 +29,23 @@ if TYPE_CHECKING:
 
 ABORT_SECONDS: Final = 1.0
 """Seconds that leaving a block waits for the daemon to confirm the end."""
+
+
+class Observing(TypedDict, total=False):
+    """Options of ``observe``."""
+
+    snapshot: bool
+    after: int | None
+    upto: int | None
+    quiet: bool
+    durable: bool
+    policy: str
+    window: int | None
+    as_of: int | None
+    identity: str
+    net: bool
+    progress: bool
+    pace: float | None
 
 
 class Observation(AsyncOnly, Source[Change], Iteration[Change]):

@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dataspace.client.blocks import block
 from dataspace.client.session.pending import Lasting, PendingRequest
 from dataspace.codec import MAX_ELEMENTS, may_exceed, pack, scan
 from dataspace.errors import AnotherSpace, Broken, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.loops.blocks import block
 from dataspace.loops.here import loop
 from dataspace.topics import messages as forms
 from dataspace.topics.times import Order, Time, less_equal

@@ -24,6 +24,9 @@ from index.values.values import Map
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
 
+UNKNOWN: Final = frozenset(["not-yours", "out-of-order"])
+"""Refusals of a turn that reports jobs, which another turn may not get once the member has joined again."""
+
 MOST: Final = 4096
 """Jobs that share a turn at most."""
 
@@ -31,23 +34,37 @@ TOGETHER: Final = 2
 """Turns of a member that wait for their answers."""
 
 
+class JobsMember:
+    """What jobs know of the member that has them: ``out`` has the jobs that are out to it, by token."""
+
+    __slots__ = ("era", "out", "session", "wait_held")
+
+    def __init__(self, session: ClientSession, wait_held: Callable[[], Awaitable[None]]) -> None:
+        """``wait_held`` waits until the daemon has said which jobs the member keeps."""
+        self.session: Final = session
+        self.wait_held: Final = wait_held
+        self.out: Final[dict[int, Any]] = {}
+        self.era = 0
+        """How often the member has joined its group: deliveries of an earlier time have other tokens."""
+
+
 class HeldJob:
-    """A job as far as it is to be settled: ``out`` has the jobs that are out to this member, by token."""
+    """A job as far as it is to be settled, of one member."""
 
     __slots__ = (
         "_lost",
-        "_out",
         "_scope",
         "epoch",
         "group",
         "is_asked",
         "is_settled",
         "is_waiting",
+        "member",
         "position",
         "token",
     )
 
-    def __init__(self, group: str, cell: tuple[int, int, int], out: dict[int, Any]) -> None:
+    def __init__(self, group: str, cell: tuple[int, int, int], member: JobsMember) -> None:
         self.group = group
         """The name of the group."""
         self.epoch, self.position, self.token = cell
@@ -59,7 +76,7 @@ class HeldJob:
         """True for a settled job while that was sent and has no answer: the daemon may not know of it."""
         self._lost = False
         self._scope: Scope | None = None
-        self._out = out
+        self.member = member
 
     @property
     def lost(self) -> bool:
@@ -79,7 +96,12 @@ class HeldJob:
 
     def drop(self) -> None:
         """Notes that the job is settled or lost."""
-        self._out.pop(self.token, None)
+        self.member.out.pop(self.token, None)
+
+    @property
+    def is_kept(self) -> bool:
+        """True while the daemon has said last that the job is out to this member."""
+        return self.token in self.member.out
 
 
 class _Report:
@@ -103,13 +125,12 @@ class JobReports:
 
     def __init__(
         self,
-        session: ClientSession,
-        wait_held: Callable[[], Awaitable[None]],
+        member: JobsMember,
         report: Callable[[Sequence[Any]], Awaitable[int]],
     ) -> None:
         """``report`` reports jobs in one turn, whether or not they are taken for settled."""
-        self._session = session
-        self._wait_held = wait_held
+        self._session = member.session
+        self._wait_held = member.wait_held
         self._report = report
         self._next: deque[_Report] = deque()
         self._senders = 0
@@ -194,6 +215,49 @@ def _close(report: _Report) -> None:
     for job in report.jobs:
         job.is_waiting = False
     report.answer(report.jobs, Closed("the connection has ended"))
+
+
+async def check_owned(session: ClientSession, jobs: Sequence[HeldJob]) -> None:
+    """Raises ``UsageError`` for a settled job or one of another session, ``DeliveryLost`` for a lost job."""
+    for job in jobs:
+        if job.member.session is not session:
+            raise UsageError(f"{job!r} came over another connection, or is of another space")
+        await job.member.wait_held()
+    check_open(jobs)
+
+
+async def reported(jobs: Sequence[HeldJob], commit: Callable[[Done], Awaitable[int]]) -> int:
+    """Commits a turn by which jobs are done; returns its epoch, or raises the refusal of the turn.
+
+    A turn may be refused because a reconnect has given the deliveries new tokens, or because the daemon has
+    not read the items yet.  Nothing has happened then, and the daemon says next which jobs this member keeps:
+    if it keeps them all, the turn is committed with the new tokens.
+    """
+    while True:
+        for job in jobs:
+            await job.member.wait_held()
+        for job in jobs:
+            if job.lost:
+                raise lost(job)
+        eras = _eras(jobs)
+        try:
+            epoch = await commit(done_of(jobs))
+        except BaseException as error:
+            if not (isinstance(error, Refused) and error.code in UNKNOWN and eras != _eras(jobs)):
+                refused(jobs, error)
+                raise
+        else:
+            forget(jobs)
+            return epoch
+        for job in jobs:
+            await job.member.wait_held()
+        for job in jobs:
+            job.is_settled = job.is_asked = False
+            job.lost = job.lost or not job.is_kept
+
+
+def _eras(jobs: Sequence[HeldJob]) -> list[int]:
+    return [job.member.era for job in jobs]
 
 
 def done_of(jobs: Iterable[HeldJob]) -> Done:

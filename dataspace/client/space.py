@@ -13,13 +13,12 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, overload
 
-from dataspace.client.blocks import AsyncBlock, block
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.holds import Hold
 from dataspace.client.locks import TTL, Held
-from dataspace.client.observations import Observation, first, react_until
+from dataspace.client.observations import Observation, Observing, first, react_until
 from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.puts import Puts, withdraw
 from dataspace.client.session.events import ConnectionEvent
@@ -33,6 +32,7 @@ from dataspace.facts import put_fact
 from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import micros_of
 from dataspace.kernel.expectations import Expectation
+from dataspace.loops.blocks import AsyncBlock, block
 from dataspace.loops.here import loop
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
@@ -51,23 +51,6 @@ if TYPE_CHECKING:
     from dataspace.client.typed import RowType, TypedObservation, TypedRows
 
 R = TypeVar("R")
-
-
-class Observing(TypedDict, total=False):
-    """Options of ``observe``."""
-
-    snapshot: bool
-    after: int | None
-    upto: int | None
-    quiet: bool
-    durable: bool
-    policy: str
-    window: int | None
-    as_of: int | None
-    identity: str
-    net: bool
-    progress: bool
-    pace: float | None
 
 
 class RemoteSpace:
@@ -179,7 +162,7 @@ class RemoteSpace:
         if not jobs:
             await self.commit(draft)
             return
-        from dataspace.client.jobs import check_owned, reported
+        from dataspace.client.reports import check_owned, reported
 
         async def commit(deliveries: Done) -> int:
             draft.deliveries = deliveries

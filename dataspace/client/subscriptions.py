@@ -15,8 +15,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from dataspace.client.blocks import AsyncOnly
 from dataspace.errors import Broken, DataspaceError, Refused, UsageError
+from dataspace.loops.blocks import AsyncOnly
 from dataspace.loops.here import loop
 from dataspace.topics import messages as forms
 from dataspace.topics.epochs import (

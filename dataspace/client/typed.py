@@ -36,11 +36,11 @@ from typing import (
     overload,
 )
 
-from dataspace.client.blocks import AsyncOnly
 from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.observations import Observation
 from dataspace.errors import UsageError
 from dataspace.kernel.changes import LOST, Change, EpochChanges, time_of
+from dataspace.loops.blocks import AsyncOnly
 from dataspace.streams.stages.functions import check_sync
 from dataspace.streams.stages.protocol import EndOfStream, Iteration
 from index.values.values import Map, Record, Value, key

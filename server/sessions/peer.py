@@ -318,7 +318,7 @@ class Peer(ABC):
         self.sending.say(packet)
 
     def _instead(self, url: str) -> str:
-        """Returns where this client is to connect instead; of the leader's addresses that of its own kind."""
+        """Returns where this client is to connect instead: over WebSocket the leader's address for HTTP."""
         if url and self.door.is_web:
             for leader in self.hosted.leader, self.shared.main.leader:  # the second leads the topics
                 if url == leader.url and leader.web:

@@ -17,8 +17,8 @@ import dataspace
 from dataspace import ConnectionChange, ConnectionEvent
 from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.topics import topic_epochs, topic_frontier
+from dataspace.client.observations import Observing
 from dataspace.client.session.session import ClientSession
-from dataspace.client.space import Observing
 from dataspace.errors import Refused
 from dataspace.kernel.changes import EpochChanges
 from index.patterns.text import parse_pattern

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dataspace.client.blocking.waiting import Blocking, Waiter, documented_by, waiting
-from dataspace.client.blocks import BlockingOnly
 from dataspace.client.jobs import Job, Jobs
 from dataspace.client.reports import check_open
 from dataspace.errors import UsageError
+from dataspace.loops.blocks import BlockingOnly
 
 if TYPE_CHECKING:
     from index.values.values import Value

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
 from types import TracebackType
@@ -30,22 +30,21 @@ from typing import (
 import trio
 
 from dataspace.client.blocking.jobs import BlockingJobs
+from dataspace.client.blocking.publications import BlockingPublication
 from dataspace.client.blocking.waiting import Blocking, Waiter, documented_by, waiting
-from dataspace.client.blocks import BlockingBlock, BlockingOnly, blocking_block
 from dataspace.client.connect import connect
 from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.holds import RELEASED, Hold
 from dataspace.client.locks import Held, Lock
-from dataspace.client.observations import Observation
-from dataspace.client.publications import Capability, Publication
+from dataspace.client.observations import Observation, Observing
 from dataspace.client.session.events import ConnectionEvent
-from dataspace.client.space import Observing, RemoteSpace
+from dataspace.client.space import RemoteSpace
 from dataspace.errors import Closed, DataspaceError, UsageError
 from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
+from dataspace.loops.blocks import BlockingBlock, BlockingOnly, blocking_block
 from dataspace.streams.stages.functions import check_sync
 from dataspace.topics.epochs import TopicEpoch
-from dataspace.topics.times import Time
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -429,77 +428,6 @@ class BlockingLock:
             self._lock.check()
 
         self._wait(ask)
-
-
-class BlockingPublication(Blocking[Publication]):
-    """One producer of a topic; see ``Publication``."""
-
-    def __init__(self, publication: Publication, wait: Waiter) -> None:
-        self._remote = publication
-        self._wait = wait
-
-    @property
-    def time(self) -> Time | None:
-        """The time of the first capability; None once it is released."""
-        return self._remote.time
-
-    @property
-    def topic(self) -> str:
-        """The name of the topic."""
-        return self._remote.topic
-
-    @property
-    def partition(self) -> int:
-        """The number of its partition."""
-        return self._remote.partition
-
-    @property
-    def name(self) -> str:
-        """The name by which another connection, or another process, can resume the publication."""
-        return self._remote.name
-
-    @property
-    def sent(self) -> Mapping[Time, int]:
-        """Batches of each open epoch that were sent under this name before it was taken up."""
-        return self._remote.sent
-
-    @property
-    def capabilities(self) -> list[BlockingCapability]:
-        """Further capabilities of a publication that was taken up by its name, beside the first."""
-        return [BlockingCapability(each, self._wait) for each in self._remote.capabilities]
-
-    send = waiting(Publication.send)
-    finish = waiting(Publication.finish)
-    advance = waiting(Publication.advance)
-    release = waiting(Publication.release)
-    flush = waiting(Publication.flush)
-
-    @documented_by(Publication.hold)
-    def hold(self, time: Time) -> BlockingCapability:
-        return BlockingCapability(self._wait(self._remote.hold, time), self._wait)
-
-    @documented_by(Publication.crash)
-    def crash(self, reason: str) -> None:
-        async def leave() -> None:
-            self._remote.crash(reason)
-
-        self._wait(leave)
-
-
-class BlockingCapability(Blocking[Capability]):
-    """The right to send at ``time`` and later; see ``Capability``."""
-
-    def __init__(self, capability: Capability, wait: Waiter) -> None:
-        self._remote = capability
-        self._wait = wait
-
-    @property
-    def time(self) -> Time | None:
-        """The earliest time; None once it is released."""
-        return self._remote.time
-
-    downgrade = waiting(Capability.downgrade)
-    release = waiting(Capability.release)
 
 
 class BlockingObservation(BlockingOnly, Blocking[Observation]):

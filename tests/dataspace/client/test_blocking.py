@@ -9,12 +9,11 @@ import pytest
 import dataspace
 from dataspace import BlockingSpace, RemoteSpace
 from dataspace.client.blocking.jobs import BlockingJobs
+from dataspace.client.blocking.publications import BlockingCapability, BlockingPublication
 from dataspace.client.blocking.space import (
-    BlockingCapability,
     BlockingHold,
     BlockingLock,
     BlockingObservation,
-    BlockingPublication,
 )
 from dataspace.client.holds import Hold
 from dataspace.client.jobs import Jobs

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 
 from dataspace import Map, Record, UsageError, Value
-from dataspace.client.space import Observing, RemoteSpace
+from dataspace.client.observations import Observing
+from dataspace.client.space import RemoteSpace
 from dataspace.client.typed import RowType, check_of
 from index.values.values import key
 from tests.index.strategies import anything

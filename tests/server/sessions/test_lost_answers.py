@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 
 import pytest
 import trio
-import trio.testing
 
 import dataspace
 from dataspace import Broken, DeliveryLost, Record, RemoteSpace
@@ -27,6 +26,9 @@ from tests.server.proxies import Proxy
 Cut = Literal["before sending", "on its way", "before the answer"]
 
 JOB: Final = "job($id)"
+
+SENT_SECONDS: Final = 0.1
+"""After which what a client sends is in the socket, and the daemon has acted on it."""
 
 
 @dataclass
@@ -193,7 +195,7 @@ async def _cut(proxy: Proxy, when: Cut, client: Client, act: Act) -> Any:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(call)
-                await trio.testing.wait_all_tasks_blocked(0.05)
+                await trio.sleep(SENT_SECONDS)
                 proxy.refusing = False
                 if when != "before sending":
                     proxy.cut()
@@ -272,7 +274,7 @@ async def test_calls_go_on_at_a_daemon_that_was_killed_and_started_again(
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(call.act, client)
-                await trio.testing.wait_all_tasks_blocked(0.1)
+                await trio.sleep(SENT_SECONDS)
                 await trio.to_thread.run_sync(daemon.kill)
                 await trio.to_thread.run_sync(daemon.start)
         await call.after(client)
@@ -310,7 +312,7 @@ async def test_a_worker_whose_jobs_fail_while_the_daemon_is_away_goes_on(
 
 
 async def _serve_soon(proxy: Proxy) -> None:
-    await trio.testing.wait_all_tasks_blocked(0.02)
+    await trio.sleep(SENT_SECONDS)
     proxy.refusing = False
 
 
@@ -328,7 +330,7 @@ async def test_no_call_raises_a_group_of_one(url: str, proxy: Proxy, nursery: tr
 
 
 async def _cut_soon(proxy: Proxy) -> None:
-    await trio.testing.wait_all_tasks_blocked(0.02)
+    await trio.sleep(SENT_SECONDS)
     proxy.cut()
 
 
