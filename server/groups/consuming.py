@@ -17,7 +17,6 @@ from dataspace.codec import pack
 from dataspace.errors import Refused, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.consuming import ConsumeOptions
-from dataspace.wire.features import MAIN
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from relay.groups.members import JobDelivery
@@ -103,7 +102,7 @@ class Consuming:
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
         peer, hosted = self._peer, self._peer.hosted
-        name = spec.get("space", MAIN)
+        name = spec.get("space", self._peer.hosted.name)
         hosted.check_space(name if isinstance(name, str) else repr(name))
         if peer.own.follows or not hosted.leads:
             raise hosted.leader.refusal()

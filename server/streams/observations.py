@@ -25,7 +25,7 @@ from dataspace.kernel.changes import Changes
 from dataspace.kernel.limits import size_of_pattern
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
-from dataspace.wire.features import MAIN, SYSTEM
+from dataspace.wire.features import SYSTEM
 from dataspace.wire.observing import ObserveOptions, Policy, of_another_space
 from index.patterns.patterns import skeleton
 from index.patterns.text import unparse_pattern
@@ -95,7 +95,7 @@ class Observations:
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
         peer, hosted = self._peer, self._peer.hosted
-        name = spec.get("space", MAIN)
+        name = spec.get("space", hosted.name)
         if name != SYSTEM:
             hosted.check_space(name if isinstance(name, str) else repr(name))
             if not hosted.leads:
@@ -130,7 +130,7 @@ class Observations:
         if (
             len(hosted.space.index) < LARGE
             or spec.get("kind") == "topic"
-            or spec.get("space", MAIN) != hosted.name
+            or spec.get("space", hosted.name) != hosted.name
         ):
             return
         try:

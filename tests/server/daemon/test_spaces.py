@@ -12,11 +12,12 @@ import dataspace
 from dataspace import ProtocolError, Record, Refused
 from dataspace.client.bulk.client import BulkClient
 from dataspace.kernel.limits import SpaceLimits
+from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config, HostedActor, SpaceConfig
 from server.config.rules import RuleText
 from server.daemon.serve import serve
-from tests.server.peers import Peer, hello, turn
+from tests.server.peers import Peer, fact, hello, opening, turn
 
 ROGUES = "tests.server.rogues"
 
@@ -136,3 +137,15 @@ async def test_what_is_durable_comes_back_where_it_was(tmp_path: Path) -> None:
                     assert await main.matches("kept($n)") == []
                 nursery.cancel_scope.cancel()
     assert (tmp_path / "spaces" / "orders").is_dir()
+
+
+async def test_a_stream_without_a_space_is_about_the_session_s(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with Peer(await started(nursery, tmp_path)) as peer:
+        await peer.say(hello()._replace(features=Map({"space": "orders"})))
+        await peer.say(
+            opening(1), p.Open(2, Map({"kind": "consume", "group": "g", "pattern": fact(1)}), 1, 1)
+        )
+        with trio.fail_after(10):
+            while not isinstance(packet := await peer.hear(), p.Values | p.Error):
+                pass
+        assert isinstance(packet, p.Values), packet
