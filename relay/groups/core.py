@@ -10,13 +10,14 @@ items that are out are the oldest, and all are out to one member.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
 from dataspace.errors import Refused
 from index.values.values import Value, key as key_of
+from relay.groups.keys import KeyQueue
 from relay.groups.members import GroupCounts, GroupMember, GroupOptions, JobDelivery
 from relay.groups.memory import KEY_BYTES, ItemMemory, delivery_bytes, item_bytes
 from relay.groups.state import At, GroupState, Item
@@ -32,60 +33,6 @@ TERM_BITS: Final = 32
 
 Cell: TypeAlias = tuple[At, int]
 """An item and the token of its delivery."""
-
-
-class KeyQueue:
-    """The undone items of one key, in order: the first of them are ``out``, to ``member``; the others wait.
-
-    Ordered tables: an item in the middle is removed in O(1), since clients choose what ends first.
-    """
-
-    __slots__ = ("member", "out", "waiting")
-
-    def __init__(self) -> None:
-        self.out: OrderedDict[At, Item] = OrderedDict()
-        self.waiting: OrderedDict[At, Item] = OrderedDict()
-        self.member: GroupMember | None = None
-
-    def __len__(self) -> int:
-        return len(self.out) + len(self.waiting)
-
-    @property
-    def head(self) -> Item | None:
-        """The first item that is not out."""
-        return next(iter(self.waiting.values()), None)
-
-    def in_order(self) -> Iterator[Item]:
-        """Yields all items, the first first."""
-        yield from self.out.values()
-        yield from self.waiting.values()
-
-    def hand_out(self, item: Item, member: GroupMember) -> None:
-        """Notes that the first item that waits is out to a member."""
-        del self.waiting[item.at]
-        self.out[item.at] = item
-        self.member = member
-
-    def forget(self, item: Item) -> None:
-        """Removes an item that is done."""
-        (self.out if item.at in self.out else self.waiting).pop(item.at)
-        if not self.out:
-            self.member = None
-
-    def take_back(self, item: Item) -> list[Item]:
-        """Has an item that is out wait again, with those after it, which are returned, the last first."""
-        later: list[Item] = []
-        while (back := self.out.popitem()[1]) is not item:
-            later.append(back)
-            self._wait_first(back)
-        self._wait_first(item)
-        if not self.out:
-            self.member = None
-        return later
-
-    def _wait_first(self, item: Item) -> None:
-        self.waiting[item.at] = item
-        self.waiting.move_to_end(item.at, last=False)
 
 
 class GroupCore:
