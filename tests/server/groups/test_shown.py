@@ -35,5 +35,5 @@ async def test_principals_are_shown_to_those_who_may_inspect(
             answer: Any = await guest.request("groups", Map({"out": True}))
             (found,) = answer[0]["deliveries"]
             number = found[4].split()[1]
-            assert found[4] == f"request {number}" + " of token:boss" * inspects and number.isdecimal()
+            assert found[4] == f"request {number}" + " of token:boss" * inspects and number[0].isdecimal()
             assert ("boss" in repr(answer)) == inspects
