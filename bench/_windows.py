@@ -30,7 +30,7 @@ from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import ASSERT, SEND, Action
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
-from dataspace.rules.language.syntax import time_of
+from dataspace.rules.language.arithmetic import time_of
 from index.values.values import Record
 
 KEYS: Final = 1000

@@ -20,8 +20,8 @@ LONELY_PROTOCOLS: Final = 0
 NAMES_TWICE: Final = 3
 LONG_SIGNATURES: Final = 8
 PRONOUNS: Final = 0
-MARKDOWN_WORDS: Final = 105_000
-WALKS: Final = {"fact": 66, "replay": 80, "HTTP observe": 89}
+MARKDOWN_WORDS: Final = 107_600
+WALKS: Final = {"fact": 69, "replay": 80, "HTTP observe": 89}
 
 SLACK: Final = 0.05
 """By how much a figure may be better than its limit before the limit must follow."""
@@ -35,11 +35,12 @@ MOST_CODE: Final = 400
 LONG_FILES: Final[dict[str, str]] = {
     "dataspace/client/jobs.py": "a job and its member, of which neither is read without the other",
     "dataspace/client/session/session.py": "what is under way over one connection after another",
+    "server/spaces/space.py": "the one way into a space, and what begins and ends with it",
 }
 """Files with more code, and why."""
 
 MOST_FILES: Final = 15
-FULL_ROOMS: Final[dict[str, str]] = {}
+FULL_ROOMS: Final[dict[str, str]] = {"dataspace": "eight of its files are faces, which only re-export names"}
 """Rooms with more files, and why."""
 
 

@@ -78,7 +78,7 @@ class Defects:
             self.refused.setdefault(pair, reason)
 
 
-class Journal:
+class UndoNotes:
     """The notes for undoing a turn: its claims and the flows' claims, noted before they are made."""
 
     __slots__ = ("begun", "ended", "flows_added", "flows_removed", "last", "was_following")

@@ -23,7 +23,7 @@ from dataspace.flows.flows import Flow
 from dataspace.flows.host import FlowHost, WeightedValues, changes_of, counted, transitions
 from dataspace.flows.results import Derived
 from dataspace.kernel.changes import Claims, Numbered
-from dataspace.kernel.defects import Defects, Journal
+from dataspace.kernel.defects import Defects, UndoNotes
 from dataspace.kernel.rule_facts import error_of, is_rule, rules_in, rules_of
 from dataspace.kernel.turns import KEYED, PendingTurn, keys_in_steps
 from dataspace.rules.engine.pool import ProgramStatistics
@@ -68,7 +68,7 @@ class RuleHost:
         self._followed: dict[int, At] | None = None  # ``held`` by handle, while another's are followed
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._is_start = False  # while it is
-        self._journal = Journal()
+        self._journal = UndoNotes()
         self.times: Final = Times()
         """What rules over time remember; turns at or after ``times.next`` wait for a turn at it."""
         self.defects: Final = Defects(index, self.times)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -20,20 +19,16 @@ import trio
 
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
-from dataspace.kernel.actions import ACTIONS, are_by_handle
+from dataspace.kernel.actions import are_by_handle
 from dataspace.wire import packets as p
-from dataspace.wire.consuming import OPTIONS as CONSUMED
-from dataspace.wire.features import EMPTY, MAIN, SYSTEM, WANTED, Granted, Wanted
-from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
-from dataspace.wire.session import ALL_HEARD
+from dataspace.wire.features import EMPTY, MAIN, SYSTEM, Granted, Wanted
 from index.values.values import Map
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
 from server.conditions import commit_at_once, commit_conditional, commit_reporting, is_conditional, refused
-from server.config.principals import Principal
-from server.config.rights import OPEN, Permit
+from server.config.rights import OPEN
+from server.connections.admission import admit, spoken
 from server.groups.consuming import Consuming
-from server.owners.bearers import Bearer
 from server.publication import Offers
 from server.sessions.peer import Door, Peer, goodbye_of
 from server.sessions.requests import OldTurns, answer
@@ -41,13 +36,12 @@ from server.spaces.measures import heartbeat, limits_of
 from server.spaces.sessions import SessionState
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
-from server.topics.following import OPTIONS as FOLLOWED, TopicConnection, TopicConnections, stays
+from server.topics.following import TopicConnection, TopicConnections, stays
 
 if TYPE_CHECKING:
     from server.config.model import Limits
     from server.sessions.requests import Verb
     from server.sessions.shared import Shared
-    from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -411,61 +405,6 @@ class ActingPeer(Peer):
             self.hosted.groups.forget(self.own.owner, number)
         if wants_answer:
             self.say(p.Done(number))
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """An admitted client: its request, its bearer, its identity, and the space of its session."""
-
-    wanted: Wanted
-    bearer: Bearer
-    client: str
-    hosted: HostedSpace
-
-
-def admit(shared: Shared, hello: p.Hello, peer: Principal, permit: Permit | None) -> Admission:
-    """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
-
-    With a ``permit`` it needs no token; without a token it is the ``peer``.
-    """
-    if not hello.client:
-        raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
-    wanted = Wanted.read(hello.features)
-    wanted = wanted if shared.leads_each else replace(wanted, topics=False)
-    if permit is None:
-        permit = shared.keys.admit(wanted.token)
-    bearer = Bearer(permit, permit.principal or peer)
-    try:
-        permit.check_space(wanted.space)
-        hosted = shared.find_space(wanted.space)
-        if (wanted.resume is not None or wanted.leader) and not wanted.here:
-            hosted.check_leads()
-        client = bearer.client(hello.client)
-        hosted.clients.check(client)
-    except Refused as refusal:
-        raise ProtocolError(refusal.code, refusal.text, refusal.url) from None
-    return Admission(wanted, bearer, client, hosted)
-
-
-def spoken(verbs: Iterable[str]) -> Map:
-    """Returns what this daemon understands, as its welcome lists it for a hello that asks for it."""
-    return Map(
-        {
-            "versions": p.VERSIONS,
-            "actions": ACTIONS,
-            "packets": tuple(sorted({p.NUMBERS[kind] for kind in ALL_HEARD})),
-            "features": tuple(sorted(WANTED)),
-            "kinds": {
-                "observe": tuple(sorted(OBSERVED)),
-                "columns": tuple(sorted(OBSERVED)),
-                "topic": tuple(sorted(FOLLOWED)),
-                "consume": tuple(sorted(CONSUMED)),
-            },
-            "offers": {"stage": ("key", "kind")},
-            "policies": tuple(each.value for each in Policy),
-            "verbs": tuple(sorted(verbs)),
-        }
-    )
 
 
 def welcome(

@@ -10,15 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from dataspace.errors import DataspaceError
-from dataspace.loops.here import loop
 from index.values.values import Map
-
-if TYPE_CHECKING:
-    from dataspace.client.session.pending import Stream
-    from dataspace.client.session.session import ClientSession
 
 AWAY_SECONDS: Final = 0.25
 """Seconds until a daemon that does not reach its store is asked again."""
@@ -89,18 +83,3 @@ def repetition(verb: str, arguments: Map) -> Repetition:
     """Returns what becomes of a request whose answer is lost with its connection."""
     found = REQUESTS.get(verb, UNSAFE)
     return found if isinstance(found, Repetition) else found(arguments)
-
-
-async def open_again(session: ClientSession, stream: Stream) -> None:
-    """Opens a stream again that failed because the daemon does not reach its store (``store-away``).
-
-    It goes on after the last epoch that came, as after a lost connection.
-    """
-    before = session.welcome
-    await loop().sleep(AWAY_SECONDS)
-    now = session.welcome
-    moved = before is not None and now is not None and before.space != now.space
-    try:
-        session.open_anew(stream, resumed=now is before or session.granted.resumed, moved=moved)
-    except DataspaceError as error:
-        stream.fail(error)

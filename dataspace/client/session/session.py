@@ -28,7 +28,7 @@ from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
-from dataspace.client.session.repeating import AWAY_SECONDS, open_again, repetition
+from dataspace.client.session.repeating import AWAY_SECONDS, repetition
 from dataspace.client.session.turns import ClaimSet, Done, Others, Ticket
 from dataspace.client.session.uplink import LASTING, Uplink
 from dataspace.errors import (
@@ -624,3 +624,18 @@ class ClientSession:
     def _take_number(self) -> int:
         number, self._next_request = self._next_request, self._next_request + 1
         return number
+
+
+async def open_again(session: ClientSession, stream: Stream) -> None:
+    """Opens a stream again that failed because the daemon does not reach its store (``store-away``).
+
+    It goes on after the last epoch that came, as after a lost connection.
+    """
+    before = session.welcome
+    await loop().sleep(AWAY_SECONDS)
+    now = session.welcome
+    moved = before is not None and now is not None and before.space != now.space
+    try:
+        session.open_anew(stream, resumed=now is before or session.granted.resumed, moved=moved)
+    except DataspaceError as error:
+        stream.fail(error)

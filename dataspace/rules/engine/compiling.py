@@ -45,6 +45,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dataspace.rules.engine.bodies import Body
+from dataspace.rules.language.arithmetic import calculate, compare, refuse_number
 from dataspace.rules.language.evaluating import evaluate
 from dataspace.rules.language.hosted import TooSlow
 from dataspace.rules.language.ordering import Pay
@@ -62,11 +63,8 @@ from dataspace.rules.language.syntax import (
     Rule,
     Structure,
     Variable,
-    calculate,
-    compare,
     maker,
     members,
-    refuse_number,
     variables_of,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dataspace.rules.language.arithmetic import calculate, compare
 from dataspace.rules.language.ordering import Pay, ordered
 from dataspace.rules.language.syntax import (
     Arithmetic,
@@ -22,8 +23,6 @@ from dataspace.rules.language.syntax import (
     Now,
     Structure,
     Variable,
-    calculate,
-    compare,
     maker,
 )
 from index.errors import UsageError

@@ -22,6 +22,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
+from dataspace.rules.language.arithmetic import MAX_BITS
 from dataspace.rules.language.declarations import KINDS
 from dataspace.rules.language.functions import (
     BYTES_OF_WORK,
@@ -33,7 +34,6 @@ from dataspace.rules.language.functions import (
 )
 from dataspace.rules.language.ordering import Pay
 from dataspace.rules.language.syntax import (
-    MAX_BITS,
     Aggregate,
     Comparison,
     Elements,

@@ -17,6 +17,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
+from dataspace.rules.language.arithmetic import calculate
 from dataspace.rules.language.functions import kind_of
 from dataspace.rules.language.groups import MIRRORED, named, names_of, ungrouped
 from dataspace.rules.language.ordering import free
@@ -42,7 +43,6 @@ from dataspace.rules.language.syntax import (
     TimeKind,
     Variable,
     Verb,
-    calculate,
     duration_text,
     parts_of,
     variables_of,

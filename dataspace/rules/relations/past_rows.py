@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from dataspace.instants import GRID, NEVER, instant_of
-from dataspace.rules.language.syntax import EPOCH, MICROSECOND, TimeForm, TimeKind, micros_of
+from dataspace.rules.language.arithmetic import EPOCH, MICROSECOND, micros_of
+from dataspace.rules.language.syntax import TimeForm, TimeKind
 from dataspace.rules.relations.terms import MAX_FACT, Row
 from index.patterns.patterns import matcher, skeleton
 from index.values.positions import Class

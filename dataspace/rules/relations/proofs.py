@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 
 from dataspace.foreign import tame
 from dataspace.instants import NEVER, instant_of
-from dataspace.rules.language.syntax import TimeKind, time_of
+from dataspace.rules.language.arithmetic import time_of
+from dataspace.rules.language.syntax import TimeKind
 from dataspace.rules.relations.past_rows import PastRows, RowTimes, bounds_of
 from dataspace.rules.relations.terms import Row
 from index.patterns.text import unparse

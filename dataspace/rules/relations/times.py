@@ -17,11 +17,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
 from dataspace.instants import GRID, NEVER, instant_of
-from dataspace.rules.language.syntax import (
-    TimeForm,
-    TimeKind,
-    time_of,
-)
+from dataspace.rules.language.arithmetic import time_of
+from dataspace.rules.language.syntax import TimeForm, TimeKind
 from dataspace.rules.relations.past_rows import KeptRows, PastRows, is_fresh, time_in
 from dataspace.rules.relations.relations import STEP
 from dataspace.rules.relations.terms import MAX_FACT, Row, Terms

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dataspace.instants import NEVER
-from dataspace.rules.language.syntax import TimeKind, time_of
+from dataspace.rules.language.arithmetic import time_of
+from dataspace.rules.language.syntax import TimeKind
 from dataspace.rules.relations.past_rows import PastRows, bounds_of
 from dataspace.rules.relations.relations import STEP, Relation
 from dataspace.rules.relations.terms import Row

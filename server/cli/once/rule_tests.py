@@ -29,10 +29,10 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
+from dataspace.rules.language.arithmetic import micros_of
 from dataspace.rules.language.expressions import NUMBER, ExpressionReader
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.parser import read_rules
-from dataspace.rules.language.syntax import micros_of
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value, key, order_key

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dataspace.rules.language.arithmetic import calculate, compare
 from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     Arithmetic,
@@ -19,8 +20,6 @@ from dataspace.rules.language.syntax import (
     FunctionCall,
     Structure,
     Variable,
-    calculate,
-    compare,
 )
 from index.patterns.text import unparse
 from index.values.freezing import freeze

@@ -11,7 +11,7 @@ import pytest
 
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
-from dataspace.rules.language.syntax import time_of
+from dataspace.rules.language.arithmetic import time_of
 from index.values.values import Record
 from tests.dataspace.rules.test_times import START, Run, errors
 from tests.dataspace.rules.time_oracle import GRID, MS, WINDOW, History, Occurrence, State

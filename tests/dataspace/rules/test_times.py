@@ -16,7 +16,7 @@ from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.engine import engine
 from dataspace.rules.engine.rebuilding import rebuild
-from dataspace.rules.language.syntax import time_of
+from dataspace.rules.language.arithmetic import time_of
 from dataspace.rules.relations import relations, times, timing
 from index.values.values import Record, key
 from tests.dataspace.rules.time_oracle import GRID, MS, RULES, History, State, text_of

@@ -14,7 +14,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.kernel.state import SteadyClock
-from dataspace.rules.language.syntax import time_of
+from dataspace.rules.language.arithmetic import time_of
 from index.values.values import Record, Value
 from relay.log.log import Log
 from relay.log.notes import derived_messages

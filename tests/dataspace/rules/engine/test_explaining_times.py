@@ -10,7 +10,7 @@ from dataspace.instants import GRID
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.language.syntax import time_of
+from dataspace.rules.language.arithmetic import time_of
 from dataspace.rules.relations.proofs import Sight
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dataspace.rules.language.arithmetic import calculate
 from dataspace.rules.language.ordering import free
 from dataspace.rules.language.parser import read_rules
-from dataspace.rules.language.syntax import calculate
 from index.errors import UsageError
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 from hypothesis import given
 
+from dataspace.rules.language.arithmetic import MAX_OPERAND, calculate, compare
 from dataspace.rules.language.functions import FUNCTIONS, Function
 from dataspace.rules.language.ordering import PART_BYTES, free, ordered
-from dataspace.rules.language.syntax import MAX_OPERAND, calculate, compare
 from index.errors import UsageError
 from index.values.values import Map, Record, Value, order_key, same
 from tests.index.strategies import anything

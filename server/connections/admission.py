@@ -1,0 +1,82 @@
+"""Admission: whether a client may come in with its hello, and what the daemon speaks.
+
+Always: a client that is not admitted gets the reason, and nothing is granted that was not requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dataspace.errors import ProtocolError, Refused
+from dataspace.kernel.actions import ACTIONS
+from dataspace.wire import packets as p
+from dataspace.wire.consuming import OPTIONS as CONSUMED
+from dataspace.wire.features import WANTED, Wanted
+from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
+from dataspace.wire.session import ALL_HEARD
+from index.values.values import Map
+from server.config.principals import Principal
+from server.config.rights import Permit
+from server.owners.bearers import Bearer
+from server.topics.following import OPTIONS as FOLLOWED
+
+if TYPE_CHECKING:
+    from server.sessions.shared import Shared
+    from server.spaces.space import HostedSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An admitted client: its request, its bearer, its identity, and the space of its session."""
+
+    wanted: Wanted
+    bearer: Bearer
+    client: str
+    hosted: HostedSpace
+
+
+def admit(shared: Shared, hello: p.Hello, peer: Principal, permit: Permit | None) -> Admission:
+    """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
+
+    With a ``permit`` it needs no token; without a token it is the ``peer``.
+    """
+    if not hello.client:
+        raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
+    wanted = Wanted.read(hello.features)
+    wanted = wanted if shared.leads_each else replace(wanted, topics=False)
+    if permit is None:
+        permit = shared.keys.admit(wanted.token)
+    bearer = Bearer(permit, permit.principal or peer)
+    try:
+        permit.check_space(wanted.space)
+        hosted = shared.find_space(wanted.space)
+        if (wanted.resume is not None or wanted.leader) and not wanted.here:
+            hosted.check_leads()
+        client = bearer.client(hello.client)
+        hosted.clients.check(client)
+    except Refused as refusal:
+        raise ProtocolError(refusal.code, refusal.text, refusal.url) from None
+    return Admission(wanted, bearer, client, hosted)
+
+
+def spoken(verbs: Iterable[str]) -> Map:
+    """Returns what this daemon understands, as its welcome lists it for a hello that asks for it."""
+    return Map(
+        {
+            "versions": p.VERSIONS,
+            "actions": ACTIONS,
+            "packets": tuple(sorted({p.NUMBERS[kind] for kind in ALL_HEARD})),
+            "features": tuple(sorted(WANTED)),
+            "kinds": {
+                "observe": tuple(sorted(OBSERVED)),
+                "columns": tuple(sorted(OBSERVED)),
+                "topic": tuple(sorted(FOLLOWED)),
+                "consume": tuple(sorted(CONSUMED)),
+            },
+            "offers": {"stage": ("key", "kind")},
+            "policies": tuple(each.value for each in Policy),
+            "verbs": tuple(sorted(verbs)),
+        }
+    )
