@@ -174,22 +174,23 @@ class Surety:
         self.is_sure: Final = is_sure
         self._patience: Final = patience
         self._held: dict[HeldPeer, float] = {}
+        self._has_held = trio.Event()
 
     def holds(self, peer: HeldPeer) -> bool:
         """Returns whether nothing may be sent to a client now; it is sent once that is over."""
         if self.is_sure() or peer.is_here or peer.trusted or not peer.is_led:
             return False
         self._held.setdefault(peer, trio.current_time())
+        self._has_held.set()
         return True
 
     async def run(self) -> None:
         """Sends what was held, or sends clients away that have waited for too long, until cancelled."""
         while True:
+            await self._has_held.wait()  # a daemon that is sure wakes for nothing
             await trio.sleep(SURE_SECONDS)
-            if not self._held:
-                continue
             if self.is_sure():
-                held, self._held = self._held, {}
+                held, self._held, self._has_held = self._held, {}, trio.Event()
                 for peer in held:
                     peer.resend()
                 continue
