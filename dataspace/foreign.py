@@ -8,7 +8,7 @@ around.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from os import PathLike
 
 
 def tame(line: str) -> str:
@@ -35,7 +35,7 @@ def tame_lines(text: str) -> str:
     return "\n".join(map(tame, text.split("\n")))
 
 
-def read_utf8(path: str | Path, most: int = -1) -> str:
+def read_utf8(path: str | PathLike[str], most: int = -1) -> str:
     """Returns the text of a file that a person has written, at most so many characters, without a mark of
     UTF-8 before it.
 
