@@ -131,10 +131,17 @@ async def test_only_a_reader_that_is_listed_holds_the_log(url: str) -> None:
 
 async def test_identities_and_owners_that_last_need_a_right(url: str) -> None:
     with pytest.raises(ProtocolError, match="speak for the durable owner 'board'"):
-        async with dataspace.connect(url, token=SENSOR, owner="board"):
+        async with dataspace.connect(url, token=SENSOR, client="board"):
             pass
-    async with dataspace.connect(url, token=ADMIN, owner="board") as board:
-        await board.assert_(Record("notice", 1))
+    reading = Record("reading", "d", 1.0)
+    with trio.fail_after(10):
+        async with dataspace.connect(url, token=SENSOR, owner="board") as sensor:
+            with pytest.raises(Refused, match="speak for the durable owner 'board'") as raised:
+                await sensor.assert_(reading)
+            assert raised.value.code == "not-allowed"
+        async with dataspace.connect(url, token=ADMIN, owner="board") as board:
+            assert await board.matches(reading) == []
+            await board.assert_(Record("notice", 1))
 
 
 async def test_two_tokens_narrowed_from_one_secret_are_two_bearers(url: str) -> None:
