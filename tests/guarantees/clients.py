@@ -91,7 +91,7 @@ class Clients:
 
     async def add_rule(self, url: str) -> None:
         """Adds a rule, which derives facts from the facts of writers."""
-        async with dataspace.connect(url, owner="rules") as space:
+        async with dataspace.connect(url, owner="rules", client="owner:rules") as space:
             draft = space.draft()
             draft.assert_(Record("rule", "twice", RULE))
             await self.notes.note_turn("owner:rules", await space.submit(draft))
@@ -99,7 +99,7 @@ class Clients:
     async def write(self, url: str, name: str, turns: int = FOREVER) -> None:
         """Turns that replace a fact, claim and leave what others claim, and send; some that are refused."""
         async with (
-            self.notes.connected(url, name, owner=name) as (space, caller),
+            self.notes.connected(url, name, owner=name, client=f"owner:{name}") as (space, caller),
             trio.open_nursery() as nursery,
         ):
 
@@ -204,7 +204,10 @@ class Clients:
 
     async def glance(self, url: str, name: str) -> None:
         """Turns, and the state again and again, from any daemon: never an earlier one than was known."""
-        async with self.notes.connected(url, name, read="any", owner=name) as (space, caller):
+        async with self.notes.connected(url, name, read="any", owner=name, client=f"owner:{name}") as (
+            space,
+            caller,
+        ):
             mine: dataspace.Claim | None = None
             while not self.stopping:
                 draft, asked, after = space.draft(), caller.asks(), self.notes.answered
@@ -228,7 +231,7 @@ class Clients:
 
     async def mark(self, url: str) -> None:
         """One more turn, after which all that was answered has been shown."""
-        async with dataspace.connect(url, owner="mark") as space:
+        async with dataspace.connect(url, owner="mark", client="owner:mark") as space:
             draft = space.draft()
             draft.send(Record("said", "nobody", 0))
             await self.notes.note_turn("owner:mark", await space.submit(draft))

@@ -95,6 +95,7 @@ class Notes:
         self,
         url: str,
         client: str,
+        /,
         hear: Callable[[ConnectionEvent], None] = lambda _: None,
         **options: Any,
     ) -> AsyncIterator[tuple[dataspace.RemoteSpace, Caller]]:

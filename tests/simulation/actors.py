@@ -340,8 +340,12 @@ class Actor:
     async def connected(
         self, hear: Callable[[dataspace.ConnectionEvent], None] | None = None, **options: Any
     ) -> AsyncIterator[dataspace.RemoteSpace]:
-        """Connects to its space, as soon as there is a daemon; ``hear`` is called with each event."""
+        """Connects to its space, as soon as there is a daemon; ``hear`` is called with each event.
 
+        The turns of an ``owner`` are numbered by a name of their own, by which the history knows them.
+        """
+        if "owner" in options:
+            options["client"] = f"owner:{options['owner']}"
         session: ClientSession | None = None
 
         def heard(event: dataspace.ConnectionEvent) -> None:

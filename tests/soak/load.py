@@ -80,7 +80,7 @@ class Load:
 
     async def add_rule(self) -> None:
         """Adds the rule, which stays."""
-        async with dataspace.connect(self.url, owner="rules") as space:
+        async with dataspace.connect(self.url, owner="rules", client="owner:rules") as space:
             draft = space.draft()
             draft.assert_(Record("rule", "hot", RULE))
             await self.notes.note_turn("owner:rules", await space.submit(draft))
@@ -142,7 +142,8 @@ class Load:
     async def _write(self, number: int) -> None:
         """Replaces one of its facts with each turn, and says so."""
         held = self._held[number]
-        async with dataspace.connect(self.url, owner=f"writer-{number}") as space:
+        owner = f"writer-{number}"
+        async with dataspace.connect(self.url, owner=owner, client=f"owner:{owner}") as space:
             while not self._stopping:
                 key, value = self.random.randrange(KEYS), self.random.randrange(1000)
                 draft = space.draft()

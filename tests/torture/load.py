@@ -74,7 +74,10 @@ class Load:
 
     async def write(self, name: str, url: str) -> None:
         """Turns that each replace one fact by the next and send a message."""
-        async with dataspace.connect(url, owner=name) as space, trio.open_nursery() as nursery:
+        async with (
+            dataspace.connect(url, owner=name, client=f"owner:{name}") as space,
+            trio.open_nursery() as nursery,
+        ):
             self._begin()
             number = 0
             while not self.stopping:
@@ -163,7 +166,7 @@ class Load:
 
     async def weigh(self) -> None:
         """Facts that stay."""
-        async with dataspace.connect(self.url, owner="ballast") as space:
+        async with dataspace.connect(self.url, owner="ballast", client="owner:ballast") as space:
             draft = space.draft()
             for number in range(BALLAST):
                 draft.assert_(Record("ballast", number))
