@@ -99,6 +99,7 @@ class ListPeer:
     """A ``Peer`` without a socket, as the streams use it."""
 
     name = "list"
+    session_id = "1.7"
     gone = False
     account = Accounts(Quotas()).of(DAEMON)
     permit = OPEN

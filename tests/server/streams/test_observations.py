@@ -88,7 +88,7 @@ async def test_a_replay_in_columns_is_counted_in_the_system_space(tmp_path: Path
             await s.peer.woken.wait()
         (fact,) = s.system.space.index.values()
         assert isinstance(fact, Record)
-        assert fact.fields[:5] == (7, "list", "main", 1, 3)
+        assert fact.fields[:5] == ("1.7", "list", "main", 1, 3)
         s.observations.end("")
         assert not len(s.system.space.index)
 

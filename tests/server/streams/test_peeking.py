@@ -244,7 +244,8 @@ async def test_values_that_were_not_asked_for_lose_the_daemon_its_client(
         async def observe() -> None:
             async with dataspace.connect(daemon.url, reconnect=False) as space:
                 space.on_connection = note
-                space.observe("n($x)", window=2).open()
+                seen = space.observe("n($x)", window=2)  # kept: values without a reader are dropped unread
+                seen.open()
                 await told.wait()
 
         nursery.start_soon(observe)

@@ -17,7 +17,9 @@ from index.patterns.patterns import capture
 from index.values.values import Record
 from relay.delivery.outbox import OutStream
 from relay.delivery.packed import Backlog
+from server.sessions.flushing import Surety
 from server.sessions.peer import Peer
+from server.sessions.shared import always
 from server.web.inner import Caller, EventBatch, RouteDoor, RouteQueue, ServingDaemon, decoded, inner_session
 from tests.server.streams.inside import inside
 
@@ -42,8 +44,16 @@ class Waiting:
         return taken, b"\x01\x02"[:taken]
 
 
+class Sure:
+    """What peers share, as far as a queue asks: this daemon is sure to lead, so that nothing is held."""
+
+    surety = Surety(always, 0.0)
+
+
 class Nobody:
     """A peer of which nothing is asked but this."""
+
+    shared = Sure()
 
     def close(self, _stream: OutStream) -> None:
         raise AssertionError("no stream ends by itself here")

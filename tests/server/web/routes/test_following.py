@@ -167,7 +167,7 @@ async def test_a_websocket_observes_quietly_and_nothing_more(pair: Pair) -> None
         await peer.say(opening(1, Record("socket", capture("n"))), opening(2, quiet=False))
         found = [await peer.hear() for _ in range(2)]
     (error,) = [each for each in found if isinstance(each, p.Error)]
-    assert error[1:] == ("elsewhere", error.text, leader.url) and error.stream == 2
+    assert error[1:] == ("elsewhere", error.text, f"http://127.0.0.1:{leader.web_port}") and error.stream == 2
     (values,) = [each for each in found if not isinstance(each, p.Error)]
     assert isinstance(values, p.Values) and values.stream == 1
 

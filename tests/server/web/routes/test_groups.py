@@ -36,7 +36,7 @@ def test_jobs_are_taken_done_and_given_back(daemon: HttpDaemon) -> None:
     assert [each["kind"] for each in jobs] == ["fact", "fact", "message"]
     with dataspace.connect_blocking(daemon.url) as space:
         said: Any = space.request("groups", Map({"group": "work", "out": True}))
-    assert all(re.fullmatch(r"request \d+( of .+)?", each[4]) for each in said[0]["deliveries"])
+    assert all(re.fullmatch(r"request \d+\.\d+( of .+)?", each[4]) for each in said[0]["deliveries"])
     first, second, third = [each["delivery"] for each in jobs]
     assert daemon.call("POST", f"{GROUP}/done", {"deliveries": [first, third]}).json()["epoch"] > 0
     refused = daemon.call("POST", f"{GROUP}/done", {"deliveries": [second, third]})
