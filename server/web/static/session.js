@@ -6,29 +6,9 @@ import { addressesOf, Candidates } from "./candidates.js";
 import { pack } from "./packing.js";
 import { unpack } from "./unpacking.js";
 import { randomHex } from "./text.js";
-import {
-  ABORT,
-  ACCEPTED,
-  ANSWER,
-  BYE,
-  Deferred,
-  DENIED,
-  DONE,
-  ELSEWHERE,
-  ERROR,
-  FOLLOWING,
-  HELLO,
-  IN_FLIGHT,
-  OPEN,
-  PACKET_DEPTH,
-  PING,
-  PONG,
-  PRODUCE,
-  REACHED,
-  REFUSAL,
-  REQUEST,
-  VALUES,
-} from "./packets.js";
+import { ABORT, ACCEPTED, ANSWER, BYE, Deferred, DENIED, DONE, ELSEWHERE, ERROR, FOLLOWING, HELLO, IN_FLIGHT } from "./packets.js";
+import { OPEN, PACKET_DEPTH, PING, PONG, PRODUCE, REACHED, REFUSAL, REQUEST, VALUES } from "./packets.js";
+import { Heartbeat } from "./heartbeat.js";
 import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
 import { DRAIN_MILLIS, LASTING_MILLIS, Patience, PATIENT } from "./patience.js";
@@ -62,8 +42,7 @@ export class Session {
     this.returned = null; // what is to be said of a reconnect when the claims hold again
     this.process = crypto.getRandomValues(new Uint8Array(8));
     this.attempts = 0;
-    this.nextStream = 1;
-    this.nextRequest = 1;
+    this.nextStream = this.nextRequest = 1;
     this.dropped = [];
     this.ticket = null;
     this.link = null;
@@ -72,7 +51,17 @@ export class Session {
     this.dismissal = null;
     this.waiters = [];
     this.room = [];
-    this.timer = null;
+    this.heartbeat = new Heartbeat(
+      (now, isIdle) => {
+        if (isIdle) this.send([PING, 0]);
+        this.lease?.beat(now);
+      },
+      (reason, heard) => {
+        const { link } = this;
+        this.#lost(reason, heard - LASTING_MILLIS - 1);
+        link?.close();
+      },
+    );
     this.patience = new Patience(this.uplink.candidates.listed.join(","), options.timeout);
     this.failures = 0; // connections in a row that have not lasted
     this.isElsewhere = false; // the daemon has said that it follows, and so takes no turns
@@ -154,8 +143,7 @@ export class Session {
     this.up = true;
     this.began = Date.now();
     this.isElsewhere = false;
-    this.said = this.heard = Date.now();
-    this.interval = features.heartbeat ?? Infinity;
+    this.heartbeat.begin(features.heartbeat ?? Infinity);
     this.inFlight.limits = limits;
     this.ticket = features.secret ? [session, features.secret] : null;
     const resumed = features.resumed === true;
@@ -170,7 +158,6 @@ export class Session {
     if (this.lease) this.lease.ask();
     const facts = this.lease ? 0 : this.inFlight.release(!resumed);
     this.#reopen(resumed, moved);
-    this.#watch();
     this.patience.returned();
     for (const waiter of this.waiters.splice(0)) waiter.resolve();
     this.#leaveRoom();
@@ -209,33 +196,11 @@ export class Session {
     for (const each of [...this.lasting]) each.reconnected(moved);
   }
 
-  /** Sends a ping when nothing else was sent for an interval, and gives a silent connection up after two. */
-  #watch() {
-    clearInterval(this.timer);
-    if (this.interval === Infinity) return;
-    this.timer = setInterval(() => {
-      const now = Date.now();
-      if (now - this.heard > 2 * this.interval) this.#cut(`no data for ${2 * this.interval} ms`);
-      else this.#beat(now);
-    }, Math.max(1, this.interval / 4));
-  }
-
-  #beat(now) {
-    if (now - this.said >= this.interval / 2) this.send([PING, 0]);
-    this.lease?.beat(now);
-  }
-
-  #cut(reason) {
-    const { link } = this;
-    this.#lost(reason, this.heard - LASTING_MILLIS - 1);
-    link?.close();
-  }
-
   #lost(reason, began) {
     if (!this.up) return;
     this.up = false;
     this.link = null;
-    clearInterval(this.timer);
+    this.heartbeat.stop();
     if (this.dismissal) return this.end(this.dismissal);
     const Kind = this.isElsewhere ? DeniedHere : Broken;
     const broken = new Kind(`the connection to ${this.url} was lost, before the answer: ${reason}`);
@@ -273,7 +238,7 @@ export class Session {
   end(error) {
     if (!this.isOpen) return;
     this.ended = error;
-    clearInterval(this.timer);
+    this.heartbeat.stop();
     this.uplink.hurry();
     this.lease?.stop(error);
     this.#sayGoodbye();
@@ -321,7 +286,7 @@ export class Session {
 
   #write(bytes) {
     if (!this.up) return;
-    this.said = Date.now();
+    this.heartbeat.said();
     try {
       this.link.send(bytes);
     } catch {
@@ -330,7 +295,7 @@ export class Session {
   }
 
   #hear(bytes, began) {
-    this.heard = Date.now();
+    this.heartbeat.heard();
     try {
       this.#receive(unpack(bytes), bytes.length);
     } catch (error) {
@@ -340,7 +305,7 @@ export class Session {
       link?.close();
       return;
     }
-    this.#beat(this.heard); // timers of pages in the background are slow, messages are not
+    this.heartbeat.beat();
   }
 
   #receive(packet, size) {
