@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -194,7 +195,7 @@ class SlowReader:
         with self._socket:
             while chunk := self._socket.recv(1 << 20):
                 said += chunk
-                if b"id: %d\n\n" % last in said[-len(chunk) - 100 :] or b"problem" in said:
+                if re.search(rb"id: %d-\w+\n\n" % last, said[-len(chunk) - 100 :]) or b"problem" in said:
                     break
         blocks = bytes(said).partition(b"\r\n\r\n")[2].split(b"\n\n")
         if (torn := blocks[-1].partition(b"\n: problem ")[2]) != b"":
@@ -256,7 +257,8 @@ async def test_a_silent_stream_beats_and_says_how_far_it_is(
             while said.count(b": beat\n\n") < 3:
                 said += await stream.receive_some()
             epoch = await space.send(Record("other", 1))
-            while b"id: %d\n\n" % epoch not in said:
+            identity = said.partition(b"id: 0-")[2].partition(b"\n")[0]
+            while b"id: %d-%s\n\n" % (epoch, identity) not in said:
                 said += await stream.receive_some()
-    assert b"data:" not in said[said.index(b": beat") :]
+    assert identity and b"data:" not in said[said.index(b": beat") :]
     nursery.cancel_scope.cancel()
