@@ -92,11 +92,12 @@ async def test_the_facts_of_a_session_go_with_it_in_one_turn(url: str) -> None:
         assert rows(await observation.next_epoch()) == ([], [], ["Alice", "Bob"])
 
 
-async def test_durable_facts_stay(url: str) -> None:
-    async with dataspace.connect(url, owner="the clock") as writer:
+@pytest.mark.parametrize(("client", "turns"), [("", 0), ("the clock", 1)])
+async def test_durable_facts_stay(url: str, client: str, turns: int) -> None:
+    async with dataspace.connect(url, owner="the clock", client=client) as writer:
         alice = await writer.assert_(present("Alice"))
-    async with dataspace.connect(url, owner="the clock") as again:
-        assert again.sequence == 1
+    async with dataspace.connect(url, owner="the clock", client=client) as again:
+        assert again.sequence == turns, "turns are numbered by the identity, which an owner does not give"
         assert await again.matches("present($who)") == [("Alice",)]
         bob = await again.assert_(present("Bob"))
         assert bob.handle != alice.handle
