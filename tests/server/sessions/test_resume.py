@@ -157,7 +157,7 @@ async def test_a_second_connection_of_the_same_client_replaces_the_first(url: st
 
 async def test_whoever_is_replaced_is_told_by_whom(url: str) -> None:
     """Whatever it is doing: nothing at all, asking, observing, asserting."""
-    said = r"superseded: another connection, named 'second', has come as the same durable owner 'X'"
+    said = r"superseded: another connection, named 'second', has come as the same client 'X'"
 
     async def nothing(space: dataspace.RemoteSpace) -> None:
         await trio.sleep_forever()
@@ -178,7 +178,7 @@ async def test_whoever_is_replaced_is_told_by_whom(url: str) -> None:
         busy: Callable[[dataspace.RemoteSpace], Awaitable[None]], task_status: trio.TaskStatus[None]
     ) -> None:
         with pytest.raises(dataspace.ProtocolError, match=said):
-            async with dataspace.connect(url, owner="X", name="first") as space:
+            async with dataspace.connect(url, owner="X", client="X", name="first") as space:
                 task_status.started()
                 await busy(space)
 
@@ -186,15 +186,15 @@ async def test_whoever_is_replaced_is_told_by_whom(url: str) -> None:
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(work, busy)
-                async with dataspace.connect(url, owner="X", name="second") as space:
+                async with dataspace.connect(url, owner="X", client="X", name="second") as space:
                     await space.sync()
 
 
 async def test_a_blocking_client_that_is_replaced_is_told_so_by_whatever_it_asks_next(url: str) -> None:
     def work() -> None:
         with (
-            dataspace.connect_blocking(url, owner="X", name="first") as first,
-            dataspace.connect_blocking(url, owner="X", name="second") as second,
+            dataspace.connect_blocking(url, owner="X", client="X", name="first") as first,
+            dataspace.connect_blocking(url, owner="X", client="X", name="second") as second,
         ):
             second.sync()
             said = r"superseded: another connection, named 'second', has come"
