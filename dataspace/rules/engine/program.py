@@ -327,6 +327,7 @@ class Program:
         for at in range(0, max(len(derived.added), len(derived.removed)), STEP):
             self._note_derived(derived.added[at : at + STEP], derived.removed[at : at + STEP])
             yield
+        self.times.look_ahead()
         return derived
 
     def _note_derived(self, added: Sequence[Value], removed: Sequence[Value]) -> None:

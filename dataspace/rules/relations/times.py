@@ -135,7 +135,7 @@ class Times:
             self._come_due(due)
         if messages and self.forms:
             self._hear(messages)
-        self._look_ahead()
+        self.look_ahead()
 
     def beginning(self) -> Steps[None]:
         """Begins a tick without messages, in steps; ``next`` stays until the tick is concluded."""
@@ -273,6 +273,10 @@ class Times:
 
     def conclude(self) -> None:
         """Ends a tick: notes the rows that are there from now on."""
+        self._conclude()
+        self.look_ahead()
+
+    def _conclude(self) -> None:
         self.came_due = 0
         self.has_heard = self.is_hearing = False
         for each in self.touched:
@@ -284,17 +288,19 @@ class Times:
         for form in self.forms.values() if self._hearing else ():
             if form.heard:
                 form.heard.clear()
-        self._look_ahead()
 
     def concluding(self) -> Steps[None]:
-        """Does ``conclude`` in steps."""
+        """Does ``conclude`` in steps, without ``look_ahead``.
+
+        A turn that is half made is finished once its instant is due, so another one must not be due before.
+        """
         for each in self.touched:
             try:
                 yield from each.concluding()
             except Exception as error:  # noqa: BLE001  # the same fence
                 self.fail(each.form, error)
         self.touched.clear()
-        self.conclude()
+        self._conclude()
 
     # -- the agenda -----------------------------------------------------------------------------------
 
@@ -353,9 +359,10 @@ class Times:
         self.pending = sum(map(len, self._agenda.values()))
         self._instants = list(self._agenda)
         heapify(self._instants)
-        self._look_ahead()
+        self.look_ahead()
 
-    def _look_ahead(self) -> None:
+    def look_ahead(self) -> None:
+        """Finds the next instant at which rows are due."""
         while self._instants and self._instants[0] not in self._agenda:
             heappop(self._instants)
         self.next = self._instants[0] if self._instants else NEVER
