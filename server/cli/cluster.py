@@ -12,42 +12,67 @@ from server.cli.output import json_line, time_text, write
 from server.config.units import duration
 
 if TYPE_CHECKING:
-    from server.cluster.overview import SpaceSeen
+    from collections.abc import Iterator, Sequence
+
+    from server.cluster.overview import MemberSeen, SpaceSeen
 
 
 def cluster_status(args: argparse.Namespace) -> int:
-    """Prints the daemons of a store, its spaces and its durability; returns 1 if a space has no leader."""
+    """Prints the daemons of a store, its spaces and its durability; returns 1 if a space has no leader.
+
+    A daemon that was killed is shown as gone until it is back, for a day.
+    """
+    from server.cluster.overview import latest_of
     from server.cluster.reading import seen  # psycopg is loaded where it is used
 
     members, spaces, durability = seen(_address(args))
+    living = [each for each in latest_of(members) if each.left > 0]
+    gone = [each for each in latest_of(members) if each.left <= 0]
+    commands = [each for each in members if each.left > 0 and not each.url]
     if args.json:
         write(
             json_line(
                 {
-                    "members": [each._asdict() for each in members if each.left > 0],
+                    "members": [each._asdict() for each in living],
+                    "gone": [each._asdict() for each in gone],
+                    "commands": [each._asdict() for each in commands],
                     "spaces": [each._asdict() for each in spaces],
                     "durability": durability.words,
                 }
             )
         )
     else:
-        living = [each for each in members if each.left > 0]
-        versions = {each.version for each in living}
-        differ = len({(each.version, each.settings) for each in living}) > len(versions)
-        for member in living:
-            settings = f", settings {member.settings[:8]} differ" if differ else ""
-            left = f"{member.left:.1f} s{settings}"
-            write(f"daemon {member.name}  {member.url}  version {member.version}, lease {left}")
-        for each in spaces:
-            if each.left > 0:
-                since = time_text(datetime.fromtimestamp(each.since, UTC))
-                write(
-                    f"space {each.space}  led by {each.leader} since {since}, term {each.term}{_after(each)}"
-                )
-            else:
-                write(f"space {each.space}  no leader since term {each.term}")
+        for line in _daemons(living):
+            write(line)
+        for each in gone:
+            write(f"daemon {each.name}  {each.url}  version {each.version}, gone since {_time(each.until)}")
+        for each in commands:
+            write(f"{each.name}  without an address for clients, lease {each.left:.1f} s")
+        for space in spaces:
+            write(_leader(space))
         write(f"durability: {durability.words}")
     return 0 if all(each.left > 0 for each in spaces) else 1
+
+
+def _daemons(living: Sequence[MemberSeen]) -> Iterator[str]:
+    """Yields a line for each daemon whose lease lasts; with its settings if daemons of one version differ."""
+    versions = {each.version for each in living}
+    differ = len({(each.version, each.settings) for each in living}) > len(versions)
+    for each in living:
+        settings = f", settings {each.settings[:8]} differ" if differ else ""
+        yield f"daemon {each.name}  {each.url}  version {each.version}, lease {each.left:.1f} s{settings}"
+
+
+def _leader(space: SpaceSeen) -> str:
+    """Returns the line for a space."""
+    if space.left <= 0:
+        return f"space {space.space}  no leader since term {space.term}"
+    since = _time(space.since)
+    return f"space {space.space}  led by {space.leader} since {since}, term {space.term}{_after(space)}"
+
+
+def _time(seconds: float) -> str:
+    return time_text(datetime.fromtimestamp(seconds, UTC))
 
 
 def _after(space: SpaceSeen) -> str:

@@ -383,7 +383,8 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
             JSON,
         ),
         is_client=False,
-        epilog="The exit code is 1 if a space has no leader.",
+        epilog="A daemon that was killed or cut off is shown as gone until it is back, for a day. The exit"
+               " code is 1 if a space has no leader.",
     ),
     Command("cluster move", "have another daemon lead a space",
         "cli.cluster:cluster_move",

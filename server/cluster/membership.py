@@ -18,7 +18,7 @@ import trio
 from dataspace.version import __version__
 from index.values.values import Record
 from relay.store.errors import LogFailed
-from server.cluster.overview import FIRST, MemberSeen, SpaceSeen
+from server.cluster.overview import FIRST, MemberSeen, SpaceSeen, latest_of
 from server.monitoring.state import ClusterFigures
 
 if TYPE_CHECKING:
@@ -39,18 +39,6 @@ async def state_members(daemon: DaemonState, home: StoreHome) -> None:
             daemon.system.replace(stated, facts_of(latest, spaces, home.settings))
             daemon.cluster = figures_of(latest, spaces, home.settings)
         await trio.sleep(LOOK_SECONDS)
-
-
-def latest_of(members: Sequence[MemberSeen]) -> list[MemberSeen]:
-    """Returns the members with an address for clients: each living one, and one of each name without any.
-
-    ``members`` are by name, the latest of each name first.
-    """
-    found: list[MemberSeen] = []
-    for each in members:
-        if each.url and (each.left > 0 or not found or found[-1].name != each.name):
-            found.append(each)
-    return found
 
 
 def facts_of(members: Sequence[MemberSeen], spaces: Sequence[SpaceSeen], settings: str) -> set[Record]:

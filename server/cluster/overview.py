@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class MemberSeen(NamedTuple):
     """For how many seconds its lease lasts; negative since it has run out."""
     settings: str
     """A digest of the settings in which the daemons of a store agree."""
+    until: float = 0.0
+    """When its lease ends, or ended, in seconds since 1970 by the clock of the database."""
 
 
 class SpaceSeen(NamedTuple):
@@ -60,8 +63,8 @@ class SpaceSeen(NamedTuple):
 
 _MEMBERS: Final = """
 SELECT name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8,
-    encode(config, 'hex')
-FROM {s}.members WHERE until > clock_timestamp() - interval '1 day' ORDER BY name, until DESC
+    encode(config, 'hex'), extract(epoch FROM until)::float8
+FROM {s}.members WHERE until > clock_timestamp() - interval '1 day' ORDER BY name, number DESC
 """
 _SPACES: Final = """
 SELECT s.name, t.term, m.name, m.url,
@@ -73,8 +76,26 @@ WHERE s.name <> '' ORDER BY s.name
 
 
 def members_of(database: Database) -> list[MemberSeen]:
-    """Returns the daemons of a store by name, of one name the latest first; raises as ``rows``."""
+    """Returns each run of a daemon of a store, by name, of one name the latest first; raises as ``rows``."""
     return [MemberSeen(*row) for row in database.rows(_MEMBERS, {})]
+
+
+def latest_of(members: Sequence[MemberSeen]) -> list[MemberSeen]:
+    """Returns the runs that are daemons now, and of each name without any the latest run, which is gone.
+
+    ``members`` are as ``members_of`` returns them.  A run whose lease lasts is gone if a later run has its
+    name and its URL: the daemon was killed and started again.  Commands, which have no URL, are no daemons.
+    """
+    found: list[MemberSeen] = []
+    for each in members:
+        same_name = [other for other in found if other.name == each.name]
+        if each.url and (not same_name or (each.left > 0 and each.url not in [a.url for a in same_name])):
+            found.append(each)
+    return [each for each in found if each.left > 0 or not _lives(each.name, found)]
+
+
+def _lives(name: str, members: Sequence[MemberSeen]) -> bool:
+    return any(each.name == name and each.left > 0 for each in members)
 
 
 def spaces_of(database: Database) -> list[SpaceSeen]:

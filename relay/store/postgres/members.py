@@ -91,7 +91,7 @@ _LEAVE: Final = "DELETE FROM {s}.members WHERE nonce = %(nonce)s"
 _BLOCKERS: Final = "SELECT pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%(pid)s)) AS b (pid)"
 
 _KEPT_SECONDS: Final = 86_400
-"""How long the row of a member that has gone is kept, so that ``cluster status`` can tell of it."""
+"""How long the row of a member that has gone is kept: ``cluster status`` shows it as gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from dataspace.errors import Broken, Unreachable
 from dataspace.version import __version__
 from index.values.values import Value
 from relay.store.address import StoreAddress
-from server.cluster.membership import facts_of, latest_of
-from server.cluster.overview import MemberSeen, SpaceSeen
+from server.cluster.membership import facts_of
+from server.cluster.overview import MemberSeen, SpaceSeen, latest_of
+from server.cluster.reading import seen
 from tests.server.processes import DaemonProcess, running
 
 SOON = 240
@@ -49,6 +50,13 @@ def test_a_member_that_came_back_is_one_and_commands_are_none() -> None:
     twice = [member("three", 2.0, url="tcp://x"), member("three", 1.0, url="tcp://y")]
     copying = [member("dataspace log copy", 3.0, url="")]
     assert latest_of([*back, *gone, *twice, *copying]) == [back[0], gone[0], *twice]
+
+
+def test_a_run_that_was_started_again_at_its_url_is_gone_though_its_lease_lasts() -> None:
+    again = [member("one", 2.0), member("one", 590.0)]
+    assert latest_of(again) == [again[0]]
+    namesakes = [member("one", -1.0, url="tcp://x"), member("one", 2.0, url="tcp://y")]
+    assert latest_of(namesakes) == [namesakes[1]], "of one name a run lives, so none is gone"
 
 
 def test_members_with_other_settings_are_named_if_they_live_and_have_this_version() -> None:
@@ -112,9 +120,34 @@ async def agreed(daemons: Sequence[DaemonProcess], pattern: str, found: Callable
         await trio.sleep(0.05)
 
 
+async def status(url: str) -> str:
+    """What ``cluster status`` prints."""
+    command = [sys.executable, "-m", "dataspace", "cluster", "status", "--data", url]
+    return (await trio.run_process(command, capture_stdout=True)).stdout.decode()
+
+
+@pytest.mark.slow
+async def test_a_daemon_that_is_killed_and_started_again_within_its_lease_is_shown_once(
+    start: Callable[..., list[DaemonProcess]], postgres_url: str
+) -> None:
+    one, two = start("", "", lease="10m")
+    with trio.fail_after(SOON):
+        await agreed([one, two], LABELS[0], lambda rows: len(rows) == 2)
+        await trio.to_thread.run_sync(two.kill)
+        await trio.to_thread.run_sync(two.start)
+        runs = list[MemberSeen]()
+        while len(runs) < 2:  # until the new run has said where it listens
+            members = (await trio.to_thread.run_sync(seen, StoreAddress.parse(postgres_url))).members
+            runs = [each for each in members if each.url == two.url]
+        assert all(each.left > 0 for each in runs)
+        found = await status(postgres_url)
+        assert found.count(two.url) == 1 and "gone" not in found
+        assert found.count("daemon ") == 2, found
+
+
 @pytest.mark.slow
 async def test_each_daemon_states_who_is_there_who_leads_and_who_took_over(
-    start: Callable[..., list[DaemonProcess]],
+    start: Callable[..., list[DaemonProcess]], postgres_url: str
 ) -> None:
     daemons = start("", "", "", lease="8s")
     one, two, three = daemons
@@ -136,17 +169,23 @@ async def test_each_daemon_states_who_is_there_who_leads_and_who_took_over(
         gone = ("one", one.url, "", __version__, False)
         members = await agreed(others, LABELS[0], lambda rows: gone in rows)
         assert {row[0]: row[4] for row in members} == {"one": False, "two": True, "three": True}
+        shown = await status(postgres_url)
+        assert f"daemon one  {one.url}  version {__version__}, gone since " in shown
+        assert shown.count(", lease ") == 2 and shown.count("daemon one") == 1
 
         await trio.to_thread.run_sync(one.start)
         back = ("one", one.url, "", __version__, True)
         members = await agreed(daemons, LABELS[0], lambda rows: back in rows)
         assert len(members) == 3, "the run that was killed is not a member of its own"
+        shown = await status(postgres_url)
+        assert "gone since" not in shown and shown.count("daemon ") == 3
 
         leader = two if after == "two" else three
         await trio.to_thread.run_sync(leader.stop)
         rest = [each for each in daemons if each is not leader]
         members = await agreed(rest, LABELS[0], lambda rows: len(rows) == 2)
         assert after not in {row[0] for row in members}, "it has left"
+        assert f"daemon {after} " not in await status(postgres_url), "it left in order"
         [(_, term, before, _, _, why)] = await agreed(
             rest, LABELS[2], lambda rows: {row[1] for row in rows} == {3}
         )
