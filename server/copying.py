@@ -23,7 +23,7 @@ from relay.store.sqlite.staged import STAGED, SqliteStaged
 from relay.store.sqlite.storage import Storage
 from relay.store.sqlite.tables import SqliteLog
 from relay.store.sqlite.topics import SqliteTopics
-from server.daemon.lock import locked
+from server.daemon.lock import locked, working
 from server.upkeep import CopyProgress, mebibytes
 
 
@@ -130,7 +130,7 @@ def _directory_target(target: Path) -> Iterator[CopyEnd]:
     def topics() -> SqliteTopics:
         return SqliteTopics.open(made / JournalReader.FILE, made / JournalReader.MARK, TOPICS_SCHEMA)
 
-    with locked(made):
+    with working(made):
         yield CopyEnd(
             str(made), list(spaces_of(made)), log, topics, lambda each: SqliteStaged.open(place(each))
         )

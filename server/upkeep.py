@@ -41,7 +41,7 @@ from relay.objects.remote import RemoteObjects
 from relay.store.address import StoreAddress
 from server.config.model import default_data
 from server.config.units import size
-from server.daemon.lock import locked
+from server.daemon.lock import locked, working
 
 EVERY: Final = 0.5
 """Seconds between two lines of progress on a terminal; twenty times as many elsewhere."""
@@ -58,7 +58,7 @@ def backup(args: argparse.Namespace) -> int:
     with _source(args.data) as source, CopyProgress(quiet=args.quiet) as progress:
         made = working_directory(target)
         try:
-            with locked(made):
+            with _held(made, target):
                 done = back_up(source, made, CopyPace(rate, progress.report))
         except KeyboardInterrupt:
             progress.end()
@@ -68,6 +68,11 @@ def backup(args: argparse.Namespace) -> int:
     publish(made, target)
     _print_backup(done, target)
     return 0
+
+
+def _held(made: Path, named: Path | None) -> AbstractContextManager[None]:
+    """Locks a directory; one that the operator did not name must be this user's own."""
+    return locked(made) if made == named else working(made)
 
 
 def _source(data: Path | str | None) -> AbstractContextManager[BackupSource]:
@@ -98,7 +103,7 @@ def restore(args: argparse.Namespace) -> int:
     if isinstance(args.backup, str):
         return _restore_from_url(args)
     made = restoring.working_directory(args.target)
-    with CopyProgress(quiet=args.quiet) as progress, locked(made):
+    with CopyProgress(quiet=args.quiet) as progress, working(made):
         try:
             restoring.begin(made)
             done = restoring.restore(args.backup, made, _wanted(args.at), CopyPace(None, progress.report))
@@ -189,10 +194,10 @@ def _backup_to_url(args: argparse.Namespace) -> int:
             _look(store, source)
             pace = CopyPace(rate, progress.report)
             made = _with_history(via, made, store, pace)
-            with locked(made):
+            with _held(made, args.via):
                 done = back_up(source, made, pace)
             publish(made, via)
-            with locked(via):
+            with _held(via, args.via):
                 pushed = push(via, store, CopyPace(rate, progress.report))
         except KeyboardInterrupt:
             progress.end()
@@ -249,7 +254,7 @@ def _fetching(directory: Path) -> Iterator[None]:
             f"{directory} is needed for what is fetched, and has something else in it; rename it, or give "
             "another directory"
         )
-    with locked(directory):
+    with working(directory):
         yield
 
 

@@ -30,7 +30,7 @@ from relay.journal.upgrading import upgrade
 from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged
 from relay.store.ports import AcknowledgedMark
-from relay.store.private import DIRECTORY_MODE, make_private
+from relay.store.private import DIRECTORY_MODE, make_anew
 from relay.store.sqlite.failures import translated
 from relay.store.sqlite.storage import Storage, flush
 
@@ -111,8 +111,13 @@ def working_directory(target: Path) -> Path:
 
 
 def beside(target: Path) -> Path:
-    """Returns the directory in which another one is made until it is whole."""
+    """Returns the directory in which another one is made until it is whole.
+
+    Raises ``UsageError`` for a symbolic link, as a directory cannot take its place.
+    """
     target = target.absolute()
+    if target.is_symlink():
+        raise UsageError(f"{target} is a symbolic link; give the directory itself, or a new one")
     return target.with_name(target.name + PARTIAL)
 
 
@@ -209,8 +214,8 @@ def _copy(source: Path, target: Path, pace: CopyPace, what: str, question: str) 
     if not source.exists():
         return 0, 0
     new = target.with_name(f"{target.name}.new")
-    new.unlink(missing_ok=True)
-    make_private(new)
+    with translated("write", new):
+        make_anew(new)
     storage = Storage(source)
     try:
         with storage.reading() as connection:

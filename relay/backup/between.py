@@ -39,7 +39,8 @@ from relay.store.ports import (
     Start,
     TopicTables,
 )
-from relay.store.private import make_private
+from relay.store.private import make_anew
+from relay.store.sqlite.failures import translated
 from relay.store.sqlite.staged import SCHEMA as STAGED_SCHEMA, STAGED, SqliteStaged
 from relay.store.sqlite.storage import Schema, Storage
 from relay.store.sqlite.tables import LOG_TABLES
@@ -227,6 +228,8 @@ def topics_file(source: TopicTables, target: Path, pace: CopyPace) -> int:
     name, mark = JournalReader.FILE, JournalReader.MARK
     with _made_anew(target / name) as new:
         beside = target / f"{mark}.new"  # the mark itself is never ahead of its file
+        with translated("write", beside):
+            make_anew(beside)
         with closing(SqliteTopics.open(new, beside, TOPICS_SCHEMA)) as tables:
             _copy_topics(source, tables, pace)
             steps = tables.mark
@@ -246,8 +249,8 @@ def staged_file(source: StagedTables, target: Path, pace: CopyPace, what: str) -
 def _made_anew(path: Path) -> Iterator[Path]:
     """Lends a file for the block to make, and puts it in the place of another one, if there is one."""
     new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    make_private(new)
+    with translated("write", new):
+        make_anew(new)
     yield new
     settle(new)
     replace(new, path)

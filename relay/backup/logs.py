@@ -33,6 +33,8 @@ from relay.log.reader import LogReader
 from relay.log.segments import FORMAT, Segment
 from relay.log.snapshots import renumbered_chunks
 from relay.store.ports import AcknowledgedMark
+from relay.store.private import make_anew
+from relay.store.sqlite.failures import translated
 
 PORTION_BYTES: Final = 4 << 20
 """Bytes that are read in one short moment, and written in one transaction."""
@@ -111,7 +113,8 @@ class _Copy:
             anew = whole.exists() and not self._continues(whole, now)
         path = self._directory / NEW if anew else whole
         if anew:
-            path.unlink(missing_ok=True)
+            with translated("write", path):
+                make_anew(path)
         target = LogTarget(path)
         try:
             if self._patient:

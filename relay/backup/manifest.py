@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dataspace.errors import UsageError
+from relay.store.private import make_anew
 from relay.store.sqlite.failures import translated
 from relay.store.sqlite.storage import flush
 
@@ -54,6 +55,7 @@ class Manifest:
             "spaces": [asdict(each) for each in self.spaces],
         }
         with translated("write", path):
+            make_anew(new)
             new.write_text(json.dumps(body, indent=2) + "\n")
             flush(new)
             os.replace(new, path)

@@ -33,7 +33,9 @@ from relay.log.snapshots import head_of, newest_head
 from relay.store.errors import LogFailed
 from relay.store.header import unsealed
 from relay.store.ports import AcknowledgedMark
+from relay.store.private import make_anew
 from relay.store.sqlite.acknowledged import AcknowledgedFile
+from relay.store.sqlite.failures import translated
 from relay.store.sqlite.storage import Storage, flush
 from relay.store.sqlite.tables import SqliteLog, insert_segments, moment_of, put_header, snapshot_of
 
@@ -57,6 +59,8 @@ def compact(directory: Path) -> Compacted:
     """
     old, new = directory / LogReader.FILE, directory / NEW
     _remove(new)
+    with translated("write", new):
+        make_anew(new)
     Storage(old, SCHEMA).close()  # takes in the write-ahead log, and adds the tables of this version
     if old.with_name(f"{old.name}-wal").exists():
         raise LogFailed(f"{old} is open elsewhere")

@@ -209,9 +209,13 @@ def _listen(listening: socket.socket) -> None:
 def _remove_stale(address: Address) -> None:
     """Deletes a socket that a killed daemon left; never one on which a process listens."""
     try:
-        found = os.stat(address.path)
+        found = os.lstat(address.path)
     except FileNotFoundError:
         return
+    if stat.S_ISLNK(found.st_mode):
+        raise CannotListen(
+            f"cannot listen on {address.listen}: it is a symbolic link; give the path of the socket"
+        )
     if not stat.S_ISSOCK(found.st_mode):
         raise CannotListen(f"cannot listen on {address.listen}: there is a file that is no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

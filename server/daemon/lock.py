@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dataspace.errors import DataspaceError
-from relay.store.private import DIRECTORY_MODE, FILE_MODE, close_to_others
+from relay.store.private import DIRECTORY_MODE, open_private, private_directory
 
 READERS: Final = "readers"
 """The name of the file whose lock followers share."""
@@ -42,6 +42,20 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
             raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error
+        yield
+
+
+@contextmanager
+def working(directory: Path) -> Iterator[None]:
+    """Holds a directory whose name this program chose, as ``locked``.
+
+    Raises ``DataUnusable`` if a link, or the directory of another user, is there.
+    """
+    try:
+        private_directory(directory)
+    except OSError as error:
+        raise DataUnusable(f"cannot work in {directory}: {error.strerror}") from error
+    with locked(directory):
         yield
 
 
@@ -87,7 +101,6 @@ def _opened(directory: Path, name: str) -> int:
     """Returns the descriptor of a file in a directory, both made, for this user alone, if not there."""
     try:
         directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        close_to_others(directory / name)
-        return os.open(directory / name, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        return open_private(directory / name)
     except OSError as error:
         raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error

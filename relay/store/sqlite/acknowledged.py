@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Final
 
 from relay.store.ports import AcknowledgedMark
-from relay.store.private import FILE_MODE, close_to_others
+from relay.store.private import open_plain, open_private
 from relay.store.sqlite.failures import translated
 
 _FORM: Final = struct.Struct(">8sQqqq16s")
@@ -42,9 +42,8 @@ class AcknowledgedFile:
         """Raises ``LogFailed`` if it cannot be opened."""
         self._path = path
         self._synced = 0.0
-        close_to_others(path)
         with translated("open", path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+            self._descriptor = open_private(path)
             try:
                 self._turn, self.mark = _newest(self._descriptor)
             except OSError:
@@ -56,7 +55,7 @@ class AcknowledgedFile:
         """Returns the mark in a file that is left alone; an empty one if there is no file."""
         with translated("read", path):
             try:
-                descriptor = os.open(path, os.O_RDONLY)
+                descriptor = open_plain(path)
             except FileNotFoundError:
                 return AcknowledgedMark()
             try:

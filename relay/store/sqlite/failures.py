@@ -74,7 +74,7 @@ def _tried(path: Path) -> OSError | None:
     probe = path.with_name(f"{path.name}-probe")
     try:
         end = max([each.stat().st_size for each in path.parent.glob(f"{path.name}*")], default=0)
-        descriptor = os.open(probe, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             for at in range(end, end + PROBE_BYTES, 4096):
                 os.pwrite(descriptor, bytes(4096), at)
