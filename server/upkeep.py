@@ -71,7 +71,7 @@ def backup(args: argparse.Namespace) -> int:
 
 
 def _held(made: Path, named: Path | None) -> AbstractContextManager[None]:
-    """Locks a directory; one that the operator did not name must be this user's own."""
+    """Locks a directory; a directory that the operator did not name must belong to this user."""
     return locked(made) if made == named else working(made)
 
 

@@ -30,7 +30,7 @@ class Planted(OSError):
 
 
 def private_directory(path: Path) -> None:
-    """Makes a directory for this user alone, or takes one that is there as its own.
+    """Makes a directory for this user alone; keeps a directory of this user that is there.
 
     Raises ``Planted`` for a link, anything but a directory, and a directory of another user.  The owner of
     the directory above may own it too, as that user can replace it anyway.
