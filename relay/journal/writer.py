@@ -9,6 +9,7 @@ steps submitted before them are on disk; while the disk is full the write is tri
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,16 @@ from typing import Final, TypeAlias
 
 import trio
 
-from dataspace.errors import Refused
+from dataspace.errors import Closed, Refused
 from relay.journal.journal import Journal
 from relay.journal.past import MOST_EPOCHS
 from relay.journal.rows import Ended, Kept, Noted, Write
 from relay.log.retention import Retention
+from relay.store.errors import LogFailed
 from relay.store.group_writer import GroupWriter
 from relay.topics.steps import LAST, Completed, Step, StepLog
+
+logger = logging.getLogger("dataspace")
 
 GROUP: Final = 8_192
 """Writes in one transaction, at most."""
@@ -143,7 +147,7 @@ class TopicWriter(GroupWriter[Entry]):
                 await trio.lowlevel.cancel_shielded_checkpoint()
             self._waiting.popleft()
             if not isinstance(each, tuple):
-                each()
+                self._call(each)
                 continue
             ledger, write = each
             if isinstance(write, Noted):
@@ -154,7 +158,13 @@ class TopicWriter(GroupWriter[Entry]):
         self._written(list(moved.values()))
         for ledger in moved.values():
             if self._has_excess(ledger):
-                await self.trim(ledger)
+                await self._trim_fenced(ledger)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:  # a fence around a subscriber or a publisher, which the writer must survive
+            logger.exception("what waits for steps of topics on disk could not be told: a defect")
 
     # -- what goes ------------------------------------------------------------------------------------
 
@@ -164,7 +174,16 @@ class TopicWriter(GroupWriter[Entry]):
             await trio.sleep(TRIM_SECONDS)
             for ledger in ledgers():
                 if ledger.age is not None and self.full is None:
-                    await self.trim(ledger)
+                    await self._trim_fenced(ledger)
+
+    async def _trim_fenced(self, ledger: StepLog) -> None:
+        """Does ``trim``, and logs what keeps it from that: one topic must not hold back the others."""
+        try:
+            await self.trim(ledger)
+        except (LogFailed, Closed):
+            raise
+        except Exception:  # a fence around the past of one topic
+            logger.exception("topic %s: what is past its retention stays for now", ledger.topic.name)
 
     async def note_archived(self, ledger: StepLog, position: int, completed: int) -> None:
         """Submits what an archive has of a topic, and deletes what need not be kept any more."""

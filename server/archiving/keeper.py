@@ -32,6 +32,7 @@ from server.archiving.child import Orders
 from server.archiving.erasures import Erasures
 from server.config.model import Config
 from server.monitoring.state import ArchiveLag
+from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
 from server.topics.durable import DurableTopics
 
@@ -143,8 +144,8 @@ class ArchiveKeeper:
     async def run(self) -> None:
         """Archives and reads archives, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_reading)
-            nursery.start_soon(self._keep_process)
+            nursery.start_soon(keep, DAEMON, "archives that are read", self._keep_reading)
+            nursery.start_soon(keep, DAEMON, "archiving", self._keep_process)
 
     # -- reading --------------------------------------------------------------------------------------
 

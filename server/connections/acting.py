@@ -11,13 +11,14 @@ is granted that was not requested; what a client does wrong ends its own session
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import trio
 
-from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.errors import Closed, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
 from dataspace.kernel.actions import are_by_handle
 from dataspace.wire import packets as p
@@ -152,7 +153,7 @@ class ActingPeer(Peer):
                     self._leave_session(reason)
                     await trio.lowlevel.cancel_shielded_checkpoint()  # as above
                 self.hosted.end_due()  # again: it may have been cancelled while it waited for the others
-                self._leave(reason)
+                self.leave(reason)
 
     def end(self) -> None:
         if self._scope is None:
@@ -160,7 +161,7 @@ class ActingPeer(Peer):
             self.lost = not self.parted
             self._leave_session("the daemon ended it")
             self.hosted.end_due()
-            self._leave("the daemon ended it")
+            self.leave("the daemon ended it")
 
     @property
     def parted(self) -> bool:
@@ -182,12 +183,16 @@ class ActingPeer(Peer):
     def _replay_took(self, what: str, seconds: float) -> None:
         self.shared.watch.took(self.who, "replay", what, seconds)
 
-    def _leave(self, reason: str) -> None:
-        self._door.close()
-        self.quota.leave(len(self.streams))
+    def leave(self, reason: str) -> None:
+        if self._ended.is_set():
+            return
+        if not self._left:
+            self._leave_session(reason)
+        self._step(self._door.close)
+        self._step(partial(self.quota.leave, len(self.streams)))
         self.streams.clear()
-        self._topics.disconnect(self)
-        self.shared.left(self)
+        self._step(partial(self._topics.disconnect, self))
+        self._step(partial(self.shared.left, self))
         self.flush()
         logger.info(
             "session %s ended: %s (%d turns, %d bytes in, %d out)",
@@ -210,9 +215,18 @@ class ActingPeer(Peer):
         """Feeds no stream any more; the session ends with the next ``end_due``, or waits for its client."""
         self._left = self.gone = True
         for each in self.feeders:
-            each.end(reason)
+            self._step(partial(each.end, reason))
         if self.state is not None:
-            self.hosted.sessions.leave(self.state, self)
+            self._step(partial(self.hosted.sessions.leave, self.state, self))
+
+    def _step(self, step: Callable[[], object]) -> None:
+        """Does one step of the end; a defect in it is logged, and holds back no other step."""
+        try:
+            step()
+        except (LogFailed, Closed):
+            pass  # the daemon is ending, and the next one retracts what the session had
+        except Exception:  # a fence around one step: the others give back what the session has
+            logger.exception("session %s could not be ended in order: a defect", self.session_id)
 
     # -- what the peer sends -------------------------------------------------------------------------
 

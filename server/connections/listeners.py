@@ -261,6 +261,15 @@ async def accept(doorkeeper: Doorkeeper, listener: Listener) -> None:
 
 
 def _admit(doorkeeper: Doorkeeper, listener: Listener, connected: socket.socket) -> None:
+    """Serves a peer that has connected, or closes its connection; raises nothing."""
+    try:
+        _serve(doorkeeper, listener, connected)
+    except Exception:  # the fence around a listener: a defect about one connection ends no other
+        logger.exception("a connection could not be served: this is a defect, please report it")
+        connected.close()
+
+
+def _serve(doorkeeper: Doorkeeper, listener: Listener, connected: socket.socket) -> None:
     try:
         link = _link(listener, connected)
         refusal = doorkeeper.refusal(link.peer)

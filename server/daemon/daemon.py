@@ -39,6 +39,7 @@ from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection, SocketReader
 from server.connections.listeners import Doorkeeper, Listener, accept
+from server.daemon.anew import fence_role
 from server.daemon.directory import DirectoryHome
 from server.daemon.draining import Draining, drain_verb
 from server.daemon.erasing import erase_verb
@@ -57,6 +58,7 @@ from server.sessions.flushing import Surety
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
+from server.spaces.keeping import DAEMON, keep
 from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
 from server.spaces.rules import HostedFlows
@@ -68,6 +70,9 @@ from server.tracing.tracing import Tracing, traced_publish
 
 QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
 """Verbs whose answers are made at once: a thousand of them would delay all others, so they take turns."""
+
+FOLLOWING: Final = "following"
+"""What an audit line calls the work of a follower."""
 
 INSPECTED: Final = frozenset(
     [
@@ -202,11 +207,11 @@ class Daemon(DaemonState):
         for name in self.followed:
             self._expect_skips(self.spaces[name])
         for polled in self.polled:
-            self.peers.start_soon(polled.run)
+            self.peers.start_soon(fence_role, FOLLOWING, polled.run)
         if self.followed:
-            self.peers.start_soon(self.link.run)
-        self.peers.start_soon(state_cluster, self)
-        self.peers.start_soon(self.surety.run)
+            self.peers.start_soon(keep, DAEMON, "the link to its leader", self.link.run)
+        self.peers.start_soon(keep, DAEMON, "facts about the cluster", state_cluster, self)
+        self.peers.start_soon(keep, DAEMON, "held packets", self.surety.run)
         if self.archiving is not None:
             self.peers.start_soon(self.archiving.run)
 
@@ -231,9 +236,9 @@ class Daemon(DaemonState):
         self.spaces[hosted.name] = follower
         self._expect_skips(follower)
         self.polled.append(follower.commits)
-        self.peers.start_soon(follower.commits.run)
+        self.peers.start_soon(fence_role, FOLLOWING, follower.commits.run)
         if was_leading_all:
-            self.peers.start_soon(self.link.run)
+            self.peers.start_soon(keep, DAEMON, "the link to its leader", self.link.run)
 
     def forget_followed(self) -> None:
         """Looks no more at the logs of spaces that are led by now, so that nothing keeps their old state."""
@@ -252,7 +257,7 @@ class Daemon(DaemonState):
             scope = self._leading[hosted.name] = trio.CancelScope()
             self.peers.start_soon(_run, hosted, scope)
         if self.main in spaces:
-            self.peers.start_soon(self.durable_topics.run)
+            self.peers.start_soon(keep, MAIN, "durable topics", self.durable_topics.run)
             if (listener := self.followers.listen()) is not None:
                 self.peers.start_soon(accept, self.followers, listener)
         self.hosting.lead([hosted.name for hosted in spaces], self.peers)

@@ -31,6 +31,7 @@ from relay.store.staging import Staging
 from server.cluster.errors import SteppedDown
 from server.config.model import Config
 from server.connections.listeners import Listener, open_listener, open_listeners
+from server.daemon.anew import RoleFailed, fence_role
 from server.daemon.daemon import Daemon, check_extras
 from server.daemon.exposure import warnings
 from server.daemon.homes import home_of
@@ -40,6 +41,7 @@ from server.home import Home
 from server.logs import AUDIT, Throttle, audit_to
 from server.monitoring.pages import exposition
 from server.monitoring.state import measure_lag, watch_rules
+from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
 from server.tracing.tracing import Tracing, tracing_by
 
@@ -95,8 +97,9 @@ async def serve(
                         await ending.wait()
                     continue
                 logger.warning("%s: this daemon follows from now on", reason)
-                if isinstance(reason, LogAway):
-                    await trio.sleep(AWAY_SECONDS)
+                if isinstance(reason, LogAway | RoleFailed):
+                    with trio.move_on_after(AWAY_SECONDS):
+                        await ending.wait()
                 began, task_status = True, trio.TASK_STATUS_IGNORED
                 config = replace(config, listen=before.bound or config.listen)  # the same free ports again
             except _EndedError:
@@ -143,7 +146,7 @@ def _reason_to_follow(failures: BaseException) -> BaseException | None:
     if isinstance(failures, BaseExceptionGroup):
         reasons = [_reason_to_follow(each) for each in failures.exceptions]
         return None if None in reasons else reasons[0]
-    return failures if isinstance(failures, SteppedDown | LogFenced | LogAway) else None
+    return failures if isinstance(failures, SteppedDown | LogFenced | LogAway | RoleFailed) else None
 
 
 async def _serve(
@@ -291,16 +294,17 @@ async def _run(
                 daemon.begin()
                 succession = _Succession(daemon, held, writers)
                 daemon.peers.start_soon(succession.run)
-                daemon.peers.start_soon(daemon.flushing.run)
-                daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)
-                daemon.peers.start_soon(daemon.memory.run)
+                start: Callable[..., None] = partial(daemon.peers.start_soon, keep, DAEMON)  # type: ignore[arg-type]  # whose types are of each call
+                start("what many connections are sent", daemon.flushing.run)
+                start("observers with a pace", daemon.delivery.pacing.run, daemon.flush)
+                start("figures of memory", daemon.memory.run)
                 for throttle in daemon.throttles:
-                    daemon.peers.start_soon(throttle.run)
+                    start("counts of warnings", throttle.run)
                 daemon.peers.start_soon(measure_lag, daemon.loop_lag)
-                daemon.peers.start_soon(daemon.rates.run, daemon.connections.values)
-                daemon.peers.start_soon(daemon.reader_lags.run, daemon.spaces.values)
-                daemon.peers.start_soon(daemon.group_facts.run, daemon.spaces.values)
-                daemon.peers.start_soon(watch_rules, daemon.spaces.values, daemon.watch.rules_took)
+                start("rates of connections", daemon.rates.run, daemon.connections.values)
+                start("lags of readers", daemon.reader_lags.run, daemon.spaces.values)
+                start("facts about groups", daemon.group_facts.run, daemon.spaces.values)
+                start("times of rules", watch_rules, daemon.spaces.values, daemon.watch.rules_took)
                 if daemon.tracing is not None:
                     daemon.peers.start_soon(daemon.tracing.recorder.run)
                 if reread is not None:
@@ -352,8 +356,10 @@ class _Succession:
             if daemon.home.stands_by:
                 with self._scope:
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(_stand_by, daemon, held, writers)
-                        nursery.start_soon(move_spaces, daemon, held, writers.stop)
+                        nursery.start_soon(fence_role, "taking over", _stand_by, daemon, held, writers)
+                        nursery.start_soon(
+                            fence_role, "handing over", move_spaces, daemon, held, writers.stop
+                        )
         finally:
             self._ended.set()
 

@@ -28,6 +28,9 @@ from server.owners.bearers import LEASE as PREFIX
 
 logger = logging.getLogger("dataspace")
 
+AGAIN_SECONDS: Final = 1.0
+"""Seconds until an owner that could not be ended is due again."""
+
 
 class Owners(Protocol):
     """The space as leases use it."""
@@ -55,7 +58,8 @@ class Deadlines:
 
     Always: ``expired`` is called with each owner once that was not renewed or forgotten, not before its time,
     and after what was in the sockets at that time, which may renew it; one entry of the heap for each owner
-    that is known.
+    that is known.  After an error it is called again, with each owner alone, so that a defect about one
+    owner holds back no other owner; ``expired`` must bear that some owners have ended.
     """
 
     __slots__ = ("_changed", "_deadlines", "_expired", "_heap", "_queued")
@@ -109,7 +113,23 @@ class Deadlines:
                 del self._deadlines[owner]
                 due.append(owner)
         if due:
-            self._expired(due)
+            self._expire(due, now)
+
+    def _expire(self, owners: Sequence[str], now: float) -> None:
+        """Calls ``expired``, and where it raises with each owner alone, then raises the last error.  An owner
+        for which it still raises is due again soon."""
+        try:
+            self._expired(owners)
+            return
+        except Exception as error:  # noqa: BLE001  # a fence around one owner: it is raised behind the others
+            last = error
+        for owner in owners:
+            try:
+                self._expired([owner])
+            except Exception as error:  # noqa: BLE001  # as above
+                last = error
+                self.renew(owner, now + AGAIN_SECONDS)
+        raise last
 
 
 class Leases:

@@ -28,6 +28,7 @@ from server.lane import Work
 from server.owners.accounts import STREAM_BYTES, Account
 from server.owners.bearers import LEASE, Bearer
 from server.sessions.watch import Who
+from server.spaces.keeping import ends_log
 from server.spaces.sessions import NUMBERS, SessionState, session_id
 
 if TYPE_CHECKING:
@@ -275,11 +276,26 @@ class Peer(ABC):
         """Has a task serve the peer, unless one does or has."""
         if self._scope is None and not self.shared.has_ended:
             self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
-            self.shared.peers.start_soon(self.run)
+            self.shared.peers.start_soon(self._run_fenced)
+
+    async def _run_fenced(self) -> None:
+        """Does ``run``; a defect in that, as at the end of the session, ends nothing else."""
+        try:
+            await self.run()
+        except Exception as error:  # a fence around a session, also around its end
+            if ends_log(error):
+                raise
+            logger.exception("session %s could not be ended in order: a defect", self.session_id)
+            self.leave("a defect in the daemon ended it")
 
     @abstractmethod
     async def run(self) -> None:
         """Serves the peer while something may have to wait, and to its end."""
+
+    @abstractmethod
+    def leave(self, reason: str) -> None:
+        """Gives back the door, the streams and the quotas of the peer, and marks the peer as ended; raises
+        nothing, does nothing twice."""
 
     @abstractmethod
     def end(self) -> None:

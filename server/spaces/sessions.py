@@ -503,7 +503,8 @@ class Sessions:
         for owner in owners:
             state = self._left.get(owner)
             if state is None:
-                self._settle(self._unopened.pop(owner))
+                if (unopened := self._unopened.pop(owner, None)) is not None:  # else it was settled before
+                    self._settle(unopened)
                 continue
             logger.info("session %s did not come back", state.id)
             self._end(state)

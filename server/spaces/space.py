@@ -310,7 +310,7 @@ class HostedSpace:
             start("departures", self._departures.run, self.lane, self.name, self.flush)
             start("turns of rules", self.rule_turns.run, commits.wait_room)
             start("flows", self.flows.run, self._turn)
-            nursery.start_soon(retain, log, commits, self._retention, self.clock)
+            start("retention", retain, log, commits, self._retention, self.clock)
 
     def _retention(self) -> Retention:
         return with_windows(self.settings.retention, self.space)

@@ -177,11 +177,18 @@ class DurableTopics:
         for ledger in ledgers:
             entry = self._entries.get(ledger.slot)
             if entry is not None:
-                entry.look()
+                self._look(entry)
         self.moved()
         if self.hint is not None:
             self.hint()
         self._flush()
+
+    def _look(self, entry: TopicEntry) -> None:
+        """Has the readers of a topic look at what is on disk; raises nothing."""
+        try:
+            entry.look()
+        except Exception:  # a fence around the readers of one topic: the caller is the writer of all topics
+            logger.exception("topic %s: its readers could not be woken: a defect", entry.topic.name)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Calls back once all steps so far are on disk; at once if they are."""
@@ -400,9 +407,10 @@ class DurableTopics:
 
     def _lapsed(self, names: Sequence[str]) -> None:
         for name in names:
-            entry, producer = self._places.pop(name)
-            away = entry.ledger.members[producer].away
-            entry.ledger.crash(producer, f"it did not come back within {away / 1000:g} s")
+            entry, producer = self._places.get(name, (None, 0))
+            if entry is not None and (member := entry.ledger.members.get(producer)) is not None:
+                entry.ledger.crash(producer, f"it did not come back within {member.away / 1000:g} s")
+            self._places.pop(name, None)
         self._flush()
 
     # -- life -----------------------------------------------------------------------------------------
