@@ -8,6 +8,7 @@ from pathlib import Path
 
 from docs.reference.tables import code, table
 from server.config import settings as read
+from server.config.bounds import BYTES, COUNT, MOST, MOST_BYTES, MOST_SECONDS, SECONDS, Bounds, Within
 from server.config.settings import SETTINGS, Read, Setting, names, origins
 
 HEAD = """\
@@ -22,6 +23,9 @@ A setting stands in the configuration file under its name, in the environment un
 have an option. `dataspace serve --check` prints the settings that hold, with their sources. Times are
 seconds, or text such as `"500ms"`, `"10s"`, `"2m"`, `"7d"`.
 Bytes are a number, or text such as `"512KiB"`, `"10GiB"`.
+A number outside of its bounds is refused, by `--check` too. Where the page shows no bounds, a number begins
+at 0; no time is above 10 000 000 000 seconds, no size above 1 PiB, no count above 1 000 000 000 000.
+A limit of 0 permits none of its kind. A quota above the limit of its kind has no effect.
 """
 
 HEADS = ("setting", "default", "unit", "purpose", "change it if", "option, variable")
@@ -40,10 +44,8 @@ UNITS: dict[Read, str] = {
     read.collector: "URL",
     read.count: "count",
     read.followed: "path",
-    read.followers: "count",
     read.flag: "true or false",
     read.lasting: "seconds",
-    read.lease: "seconds",
     read.member_name: "name",
     read.mode: "octal text",
     names: "names",
@@ -72,15 +74,29 @@ def page() -> str:
 def _row(setting: Setting) -> tuple[str, ...]:
     option = code("--" + setting.option.replace("_", "-")) + "<br>" if setting.option else ""
     words = EXPLAINED[setting.name]
-    unit = "seconds" if setting.name.endswith("_seconds") else UNITS.get(setting.read, WORDS)
     return (
         code(setting.name),
         _default(setting),
-        unit,
+        _unit(setting.read),
         words["purpose"],
         words["change"],
         option + code(setting.variable),
     )
+
+
+def _unit(how: Read) -> str:
+    """Returns the unit of a setting, with its bounds if they are its own."""
+    if not isinstance(how, Within):
+        return UNITS.get(how, WORDS)
+    unit = UNITS[how.read]
+    return unit if how.bounds in (SECONDS, BYTES, COUNT) else f"{unit}, {_bounds(how.bounds)}"
+
+
+def _bounds(bounds: Bounds) -> str:
+    """Returns bounds without a highest value that all settings share."""
+    if bounds.most in (MOST_SECONDS, MOST_BYTES, MOST):
+        return f"{'0, or ' if bounds.zero else ''}from {bounds.words.removeprefix('0, or ').split(' ')[0]}"
+    return bounds.words
 
 
 def _default(setting: Setting) -> str:

@@ -326,7 +326,8 @@ def _check_space_name(name: str, where: str) -> None:
 def _space_limits(source: SettingSource, default: SpaceLimits) -> SpaceLimits:
     known = tuple([each.name for each in fields(SpaceLimits)])
     table = source.table("limits", known)
-    return SpaceLimits(**{name: table.take(name, counted, getattr(default, name)) for name in known})
+    read = {name: BY_NAME[f"limits.{name}"].read for name in known}
+    return SpaceLimits(**{name: table.take(name, read[name], getattr(default, name)) for name in known})
 
 
 def _space_retention(source: SettingSource, default: Retention) -> Retention:
@@ -383,7 +384,7 @@ def _restart(source: SettingSource) -> Restart:
     usual = Restart()
     return Restart(
         intensity=table.take("intensity", counted, usual.intensity),
-        period=table.take("period", seconds, usual.period),
+        period=table.take("period", lasting, usual.period),
         pause=table.take("pause", seconds, usual.pause),
     )
 

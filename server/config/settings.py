@@ -24,6 +24,7 @@ from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.addresses import parse_listen, parse_url
 from relay.log.retention import Retention
 from relay.store.address import StoreAddress, is_store_address
+from server.config.bounds import BOUNDS, BYTES, COUNT, MOST_SECONDS, SECONDS, Bounds, Within
 from server.config.model import (
     ARCHIVE_SECONDS,
     COMMITTED,
@@ -46,14 +47,8 @@ from server.config.units import duration, size
 PREFIX: Final = "DATASPACE_SERVE_"
 CONFIG: Final = f"{PREFIX}CONFIG"
 
-MOST_FOLLOWERS: Final = 64
-"""Followers of one daemon: each costs it a datagram for each group of epochs on disk."""
-
 MEMBER_NAME: Final = 100
 """Characters of the name of a daemon among the daemons of a store."""
-
-MOST_SECONDS: Final = 1e10
-"""About 300 years: a clock can still add it to the time."""
 
 END: Final = 1 << 63
 """Numbers are below this."""
@@ -79,6 +74,7 @@ class Setting:
 
 
 _ORIGIN: Final = re.compile(r"\*|https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+_MODE: Final = re.compile(r"0?[0-7]{1,3}")
 _NAME: Final = re.compile(r"[a-z0-9._-]+")
 
 DEFAULT: Final = "default"
@@ -122,14 +118,6 @@ def count(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= END:
         raise UsageError("a number below 2^63 is needed")
     raise UsageError(f"a number from 0 is needed, not {value!r:.80}")
-
-
-def followers(value: object) -> int:
-    """Returns a number of processes."""
-    found = count(value)
-    if found > MOST_FOLLOWERS:
-        raise UsageError(f"at most {MOST_FOLLOWERS} followers are started by one daemon, not {found}")
-    return found
 
 
 def origins(value: object) -> tuple[str, ...]:
@@ -223,18 +211,6 @@ def followed(value: object) -> Path:
     return path(value)
 
 
-LEASE_SECONDS: Final = 0.2
-"""The shortest lease: it is renewed every third of it, over a network."""
-
-
-def lease(value: object) -> float:
-    """A time within which a daemon of a store renews its lease."""
-    found = lasting(value)
-    if not LEASE_SECONDS <= found <= 3600:
-        raise UsageError(f"a lease of {LEASE_SECONDS:g} s to 1 h is needed, not {found:g} s")
-    return found
-
-
 def place(value: object) -> Path | StoreAddress:
     """Where data is kept: a directory, or the address of a store in PostgreSQL."""
     if isinstance(value, StoreAddress):
@@ -268,7 +244,7 @@ def member_name(value: object) -> str:
 def mode(value: object) -> int:
     """Returns permissions, from text such as 0660."""
     written = text(value)
-    if written.isascii() and written.isdecimal() and not set(written) - set("01234567") and len(written) <= 4:
+    if _MODE.fullmatch(written):
         return int(written, 8)
     raise UsageError(f"permissions such as '0660' are needed, not {value!r:.80}")
 
@@ -355,19 +331,33 @@ def _limits() -> Iterable[Setting]:
                 read = origins
             if "bytes" in field.name or field.name == "memory":
                 read = number_of_bytes
-            yield Setting(f"{group}.{field.name}", read, default)
+            name = f"{group}.{field.name}"
+            yield Setting(name, read, default) if read is origins else _number(name, read, default)
 
+
+def _number(name: str, read: Read, default: object, option: str | None = None) -> Setting:
+    """Returns a setting that is a number, with its bounds."""
+    usual, unit = _USUAL[read]
+    return Setting(name, Within(read, BOUNDS.get(name, usual), unit), default, option)
+
+
+_USUAL: Final[Mapping[Read, tuple[Bounds, str]]] = {
+    seconds: (SECONDS, "seconds"),
+    number_of_bytes: (BYTES, "bytes"),
+    count: (COUNT, ""),
+}
+"""The bounds of settings without their own, and the unit for messages."""
 
 SHOWN: Final = one_of(DURABLE, COMMITTED)
 """Reads what observers are shown."""
 
 KEEPING: Final = {
-    "age": Setting("keep_for", seconds, None, "keep_for"),
-    "size": Setting("keep_bytes", number_of_bytes, None, "keep_bytes"),
+    "age": _number("keep_for", seconds, None, "keep_for"),
+    "size": _number("keep_bytes", number_of_bytes, None, "keep_bytes"),
     "acknowledged": Setting("keep_unread", flag, False, "keep_unread"),
-    "reader_age": Setting("keep_for_readers", seconds, Retention().reader_age),
-    "reader_size": Setting("keep_bytes_for_readers", number_of_bytes, Retention().reader_size),
-    "archive_size": Setting("keep_bytes_for_archive", number_of_bytes, None),
+    "reader_age": _number("keep_for_readers", seconds, Retention().reader_age),
+    "reader_size": _number("keep_bytes_for_readers", number_of_bytes, Retention().reader_size),
+    "archive_size": _number("keep_bytes_for_archive", number_of_bytes, None),
 }
 """Settings of retention, by the field of ``Retention`` that they fill.
 
@@ -378,7 +368,7 @@ SETTINGS: Final = (
     Setting("listen", addresses, (DEFAULT_LISTEN,), "listen"),
     Setting("socket_mode", mode, 0o600, "socket_mode"),
     Setting("data", place, None, "data"),
-    Setting("followers", followers, 0, "followers"),
+    _number("followers", count, 0, "followers"),
     Setting("readers", addresses, (), "readers"),
     Setting("accept_damage", flag, False, "accept_damage"),
     Setting("show", SHOWN, None),
@@ -386,11 +376,11 @@ SETTINGS: Final = (
     Setting("verbose", flag, False, "verbose"),
     Setting("without_rules", flag, False, "without_rules"),
     Setting("trace", path, None, "trace"),
-    Setting("heartbeat", seconds, Limits().heartbeat_seconds, "heartbeat"),
-    Setting("grace", seconds, Limits().grace_seconds, "grace"),
-    Setting("stall", lasting, STALL_SECONDS),
-    Setting("hang", lasting, HANG_SECONDS),
-    Setting("stop", lasting, STOP_SECONDS),
+    _number("heartbeat", seconds, Limits().heartbeat_seconds, "heartbeat"),
+    _number("grace", seconds, Limits().grace_seconds, "grace"),
+    _number("stall", seconds, STALL_SECONDS),
+    _number("hang", seconds, HANG_SECONDS),
+    _number("stop", seconds, STOP_SECONDS),
     Setting("admin", admin_address, None, "admin"),
     Setting("admin_names", names, ()),
     Setting("log_format", one_of("text", "json"), "text", "log_format"),
@@ -398,13 +388,13 @@ SETTINGS: Final = (
     Setting("audit", path, None, "audit"),
     Setting("follow.data", followed, None, "follow"),
     Setting("follow.stand_by", flag, False, "stand_by"),
-    Setting("follow.most_lag", seconds, Follow().most_lag),
+    _number("follow.most_lag", seconds, Follow().most_lag),
     Setting("cluster.advertise", advertised, None, "advertise"),
     Setting("cluster.web", advertised_web, None),
     Setting("cluster.name", member_name, None),
-    Setting("cluster.lease", lease, Cluster().lease),
+    _number("cluster.lease", seconds, Cluster().lease),
     Setting("cluster.state", path, None),
-    *[Setting(f"slow.{each.name}", seconds, getattr(Slow(), each.name)) for each in fields(Slow)],
+    *[_number(f"slow.{each.name}", seconds, getattr(Slow(), each.name)) for each in fields(Slow)],
     Setting("traces.to", collector, None, "traces"),
     Setting("traces.ratio", share, Traces().ratio, "traces_ratio"),
     Setting("tls.certificate", path, None, "tls_certificate"),
@@ -412,7 +402,7 @@ SETTINGS: Final = (
     Setting("tls.client_ca", path, None, "tls_client_ca"),
     *[Setting(f"log.{each.name}", each.read, each.default, each.option) for each in KEEPING.values()],
     Setting("log.archive", archive_place, None, "archive"),
-    Setting("log.archive_every", lasting, ARCHIVE_SECONDS),
+    _number("log.archive_every", seconds, ARCHIVE_SECONDS),
     Setting("log.archive_delta", flag, False),
     Setting("log.archive_cluster", clusters, {}),
     *_limits(),

@@ -9,8 +9,8 @@ from typing import Final
 from dataspace.errors import UsageError
 from relay.log.retention import Retention
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT])(i)?)?B?")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT])(i)?)?B?", re.ASCII)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

@@ -256,7 +256,7 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ("listen = 'nowhere'", "listen: 'nowhere' is no address"),
         ("socket_mode = '999'", "socket_mode: permissions such as '0660' are needed"),
         ("verbose = 1", "verbose: true or false is needed, not 1"),
-        ("hang = 0", "hang: a time above 0 is needed, not 0"),
+        ("hang = 0", "hang: 0.05 to 10000000000 seconds is needed, not 0.0"),
         ("grace = \nx", "Invalid value (at line 1"),
         ("[spaces.Orders]", "spaces.Orders: a space is named by small letters"),
         ("[spaces.main]", "space 'main' always exists"),
@@ -388,7 +388,7 @@ def test_the_command_checks_and_says_what_is_wrong(
 def test_every_setting_of_bytes_takes_a_size_and_every_setting_of_seconds_a_time() -> None:
     for each in SETTINGS:
         if "bytes" in each.name or each.name == "limits.memory":
-            assert each.read("1MiB") == 1 << 20, each.name
+            assert each.read("1GiB") == 1 << 30, each.name
         if each.name.endswith("_seconds") or (
             isinstance(each.default, float) and each.name != "traces.ratio"
         ):

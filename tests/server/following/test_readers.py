@@ -253,7 +253,7 @@ def test_a_taken_address_is_named_and_nothing_runs(tmp_path: Path) -> None:
     [
         (["--followers", "2"], "belong together: --followers N --readers ADDRESS"),
         (["--readers", "tcp:127.0.0.1:0"], "belong together: --followers N --readers ADDRESS"),
-        (["--followers", "65", "--readers", "tcp:127.0.0.1:0"], "at most 64 followers"),
+        (["--followers", "65", "--readers", "tcp:127.0.0.1:0"], "0 to 64 is needed, not 65"),
         (["--followers", "-1", "--readers", "tcp:127.0.0.1:0"], "a number from 0"),
         (["--followers", "two", "--readers", "tcp:127.0.0.1:0"], "a number from 0"),
         (["--followers", "1", "--readers", "127.0.0.1"], "tcp:HOST:PORT"),
