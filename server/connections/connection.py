@@ -270,7 +270,7 @@ class SocketReader(Connection):
         try:
             if self._events & WRITE:
                 self._sending.write()
-                if self._peer.lost:  # the socket would be writable for ever
+                if self._sending.is_broken:  # the socket would be writable for ever
                     self._watch(0)
                 elif not self._sending.has_more:
                     self._watch(self._events & ~WRITE)

@@ -72,6 +72,8 @@ class SendQueue:
         self._holds: Final = holds
         self.sent = 0
         """Bytes that the socket has taken."""
+        self.is_broken = False
+        """True once the socket takes nothing any more."""
         self.beat = Heartbeat()
         self._next_beat = math.inf
         self._unsent = bytearray()
@@ -200,7 +202,7 @@ class SendQueue:
                 if is_left or not self._outbox.is_empty or link.pending:  # else all that was ready is sent
                     self._rouse()
         except OSError:
-            self._lose()
+            self._break()
         except Exception:  # noqa: BLE001  # a fence around a session: the caller that flushes may be the log
             self._defect()
 
@@ -217,7 +219,7 @@ class SendQueue:
                     self._send_unsent()
                 self._go_on()
         except OSError:
-            self._lose()
+            self._break()
 
     def write(self) -> None:
         """Writes what waited for the socket, and then what is due or ready, as far as the socket takes it.
@@ -229,7 +231,7 @@ class SendQueue:
             if not self.is_blocked():
                 self._go_on()
         except OSError:
-            self._lose()
+            self._break()
         except Exception:  # noqa: BLE001  # a fence around a session
             self._defect()
 
@@ -237,6 +239,10 @@ class SendQueue:
     def due(self) -> float:
         """When something is to be sent if nothing else was, on trio's clock."""
         return min(self.beat.due, self._next_beat)
+
+    def _break(self) -> None:
+        self.is_broken = True
+        self._lose()
 
     def _send_unsent(self) -> None:
         if self.is_blocked():
