@@ -21,8 +21,8 @@ from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from server.groups.consuming import given, may_divide
 from server.sessions.peer import Peer
 from server.spaces.groups.dead import retrying
-from server.spaces.groups.definitions import alter, check_disk, delete, joined, seek
-from server.spaces.groups.group import StreamMember, WorkGroup, stated
+from server.spaces.groups.definitions import alter, delete, joined, seek
+from server.spaces.groups.group import StreamMember, WorkGroup, check_disk, stated
 from server.spaces.groups.settling import check_source
 
 if TYPE_CHECKING:

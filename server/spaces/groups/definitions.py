@@ -20,10 +20,9 @@ from index.values.values import Record, Value, key as key_of, same
 from relay.groups.members import GroupOptions
 from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item, is_dead
 from relay.log.notes import Note, of_group
-from relay.log.writer import GroupCommit
 from relay.topics.steps import StepLog
 from server.owners.accounts import Account
-from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, defining, stated
+from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, check_disk, defining, stated
 from server.spaces.groups.groups import SpaceGroups
 
 AT_ONCE: Final = 1_024
@@ -111,13 +110,6 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
         raise Refused("group-failed", f"group {options.group!r} was made and has no definition")
     group.defined = made.number
     return group
-
-
-def check_disk(hosted: GroupSpace) -> None:
-    """Raises ``Refused`` while the disk is full: notes about a group would wait for space."""
-    commits = hosted.commits
-    if isinstance(commits, GroupCommit) and commits.full is not None:
-        raise Refused("disk-full", f"the disk is full, and groups do not change: {commits.full}")
 
 
 def _held(hosted: GroupSpace, pattern: Value, most: int) -> list[Value]:

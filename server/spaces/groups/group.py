@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Protocol, TypeGuard, TypeVar
 
 from dataspace.codec import pack
+from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
@@ -331,6 +332,13 @@ class Settled:
     group: WorkGroup
     at: tuple[At, ...]
     items: tuple[Item, ...]
+
+
+def check_disk(hosted: GroupSpace) -> None:
+    """Raises ``Refused`` while the disk is full: notes about a group would wait for space."""
+    commits = hosted.commits
+    if isinstance(commits, GroupCommit) and commits.full is not None:
+        raise Refused("disk-full", f"the disk is full, and groups do not change: {commits.full}")
 
 
 def place_of(group: WorkGroup) -> Hashable:

@@ -23,7 +23,7 @@ from relay.store.errors import LogFailed
 from server.config.rights import Permit
 from server.spaces.groups.dead import bury
 from server.spaces.groups.failures import fenced, stop
-from server.spaces.groups.group import OWNER, GroupSpace, Settled, StreamMember, WorkGroup
+from server.spaces.groups.group import OWNER, GroupSpace, Settled, StreamMember, WorkGroup, check_disk
 from server.spaces.groups.placing import FedGroups
 
 DEAD_SECONDS: Final = 30.0
@@ -78,6 +78,8 @@ class SettledGroups(FedGroups):
             permit.check_group(name)
             group = self.find(name)
             check_source(permit, group.options.topic, group.pattern)
+        if done:  # also where the turn only retracts, as else it would wait without an answer
+            check_disk(self.hosted)
         return self.judge(done, principal)
 
     def judge(self, done: Done, principal: object) -> list[Settled]:
