@@ -82,6 +82,9 @@ class SessionSpace(Protocol):
     def end_due(self) -> None:
         """Retracts what owners claim for which ``end_soon`` was called, or begins to where that is much."""
 
+    def members_back(self, owner: str) -> None:
+        """Notes that a session of an earlier daemon has all its streams again."""
+
     def members_left(self, owner: str, *, blame: bool) -> None:
         """Gives back what the members of a session have from groups; with ``blame`` they have failed."""
 
@@ -254,7 +257,7 @@ class SessionState:
 
         A session that is resumed opens its streams again; their interests are asserted already.
         """
-        self.unopened.discard(stream)
+        self._note_opened(stream)
         before = self.announced.get(stream)
         if before is not None and same(before, pattern):
             return
@@ -265,9 +268,16 @@ class SessionState:
 
     def withdraw(self, stream: int) -> None:
         """Retracts the interest of a stream, if it is a fact."""
-        self.unopened.discard(stream)
+        self._note_opened(stream)
         if self.announced.pop(stream, None) is not None:
             self._space.commit(self.interests, ((RETRACT, stream),))
+
+    def _note_opened(self, stream: int) -> None:
+        """Notes that a stream of an earlier daemon is there again, or will not be."""
+        if stream in self.unopened:
+            self.unopened.discard(stream)
+            if not self.unopened:
+                self._space.members_back(self.owner)
 
 
 class Sessions:
@@ -463,6 +473,14 @@ class Sessions:
     def suspended(self) -> list[SessionState]:
         """Returns the sessions that are without a connection now."""
         return list(self._left.values())
+
+    def awaited(self) -> list[tuple[str, float, Value]]:
+        """Returns the owners of suspended sessions, with their grace and each pattern of their streams."""
+        return [
+            (state.owner, state.grace, pattern)
+            for state in self._left.values()
+            for pattern in state.announced.values()
+        ]
 
     def end_suspended(self, number: int) -> bool:
         """Ends the suspended session of a number; False if there is none."""

@@ -224,7 +224,7 @@ class HostedSpace:
         for state in self.sessions.suspended():
             self._count(state.owner, state.account)
         was_clean = log.clean and not isinstance(followed, Following) and not log.sessions
-        self.groups.lead(log.groups, was_clean=was_clean)
+        self.groups.lead(log.groups, was_clean=was_clean, awaited=self.sessions.awaited())
         self.flows.attach(self.space)
         hold_from_start(self.space, self.settings.rules, self.clock, commits.submit)
         if isinstance(followed, Following):
@@ -467,6 +467,11 @@ class HostedSpace:
         """
         if self.leads:  # else nothing is owned here
             self._departures.soon(owners)
+
+    def members_back(self, owner: str) -> None:
+        """Has no group wait for members of a session any more, which has all its streams again."""
+        if self.leads:
+            self.groups.expect_no_more(owner)
 
     def members_left(self, owner: str, *, blame: bool) -> None:
         """Gives back what the members of a session have from groups; with ``blame`` they have failed."""

@@ -164,6 +164,7 @@ class WorkGroup:
     __slots__ = (
         "_hosted",
         "_key",
+        "awaited",
         "begun",
         "cannot_read",
         "core",
@@ -174,6 +175,8 @@ class WorkGroup:
         "matches",
         "name",
         "names",
+        "opens",
+        "opens_late",
         "pattern",
         "pending",
         "pending_at",
@@ -202,6 +205,10 @@ class WorkGroup:
         """How many dead letters there are."""
         self.defined = 0
         """The epoch of its definition, which may still be on its way to the disk."""
+        self.opens = self.opens_late = 0.0
+        """When it begins to hand out, in trio's time, after a start; and if members are awaited."""
+        self.awaited: set[str] = set()
+        """The owners of sessions that may come back as members."""
         self.failure = ""
         """Why the daemon has stopped it: it reads nothing and hands out nothing until it is resumed."""
         self.pending: deque[Item] = deque()
@@ -219,6 +226,13 @@ class WorkGroup:
         """About how many bytes of the topic were read since the log says how far."""
         self.cannot_read = ""
         """Why it cannot read on now, if so."""
+
+    def settled_at(self, now: float) -> float:
+        """Returns when the group begins to hand out, after a start: members that come back before keep what
+        they had.  A time in the past once it does."""
+        if self.awaited and self.opens_late > now:
+            return self.opens_late
+        return self.opens
 
     def _new_core(self, options: GroupOptions, first: int = 0) -> GroupCore:
         index = self._hosted.space.index

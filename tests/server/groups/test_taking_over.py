@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 import trio
@@ -10,7 +11,16 @@ import trio.testing
 
 import dataspace
 from dataspace import Record
+from dataspace.kernel.actions import SEND
+from dataspace.wire.consuming import ConsumeOptions
+from index.patterns.text import parse_pattern
+from server.spaces.groups.definitions import joined
+from server.spaces.groups.group import StreamMember, WorkGroup
+from server.spaces.groups.groups import AWAITED_SECONDS, SETTLE_SECONDS
+from server.spaces.groups.reading import read_behind
+from tests.server.groups.spaces import BareSpace
 from tests.server.processes import DaemonProcess
+from tests.server.proxies import Proxy
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +92,83 @@ async def _next(jobs: dataspace.Jobs) -> dataspace.Job:
     job = await jobs.next_job()
     assert job is not None  # nothing ends the group
     return job
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_a_member_that_comes_back_late_keeps_its_job(
+    successors: tuple[DaemonProcess, DaemonProcess], nursery: trio.Nursery, comes_back: bool
+) -> None:
+    """Another member is there long before; it gets the job if the grace of the first member is over."""
+    first, second = successors
+    with trio.fail_after(60):
+        proxies = [Proxy(each.url) for each in successors]
+        for each in proxies:
+            await nursery.start(each.run)
+        async with (
+            dataspace.connect(
+                ",".join([each.url for each in proxies]), grace=30 if comes_back else 3
+            ) as near,
+            near.consume("job($id)", group="w", ack_within=300) as mine,
+        ):
+            await near.send(Record("job", 1))
+            job = await _next(mine)
+            for each in proxies:
+                each.refusing = True
+                each.cut()
+            await trio.to_thread.run_sync(first.kill)
+            async with (
+                dataspace.connect(second.url, wait=60) as far,
+                far.consume("job($id)", group="w", in_flight=5) as others,
+            ):
+                await far.send(Record("job", 2))
+                with trio.move_on_after(1.3):  # the second of all groups after a start is over
+                    raise AssertionError(f"{await _next(others)!r} was handed out")
+                if not comes_back:
+                    assert [(await _next(others))["id"] for _ in range(2)] == [1, 2]
+                    return
+                for each in proxies:
+                    each.refusing = False
+                async with near.turn(done=[job]) as turn:
+                    turn.assert_(Record("result", job["id"]), owner="results")
+                assert (await _next(others))["id"] == 2
+                assert await far.matches("result($id)") == [(1,)]
+
+
+@pytest.mark.parametrize("comes", ["never", "as a member", "with all its streams", "too late"])
+async def test_a_group_waits_for_known_sessions_with_its_pattern(
+    comes: str, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    autojump_clock.autojump_threshold = 0.05  # threads read and write meanwhile
+    bare, got = BareSpace(tmp_path), dict[str, float]()
+
+    def note(group: WorkGroup, _: object) -> None:
+        got.setdefault(group.name, trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bare.commits.run)
+        groups = bare.groups
+        for name in ("w", "other"):
+            await joined(groups, ConsumeOptions(name, parse_pattern(f"{name}($id)")))
+        grace = 3.0 if comes == "too late" else 600.0
+        awaited = [(f"session:{label}", grace, parse_pattern(f"{label}($id)")) for label in ("w", "x")]
+        groups.lead(bare.own_log.groups, was_clean=False, awaited=awaited)
+        began = trio.current_time()
+        nursery.start_soon(groups.run)
+        nursery.start_soon(read_behind, groups)
+        for name in ("w", "other"):
+            member = StreamMember(("session:new", 1), 1, "me", note, lambda _: None)
+            groups.join(groups.find(name), member, "session:new", ())
+            bare.commit("boss", [(SEND, Record(name, 1))])
+        await bare.commits.wait_durable(bare.space.epoch)
+        await trio.sleep(2)
+        if comes == "as a member":
+            back = StreamMember(("session:w", 1), 1, "me", lambda *_: None, lambda _: None)
+            groups.join(groups.find("w"), back, "session:w", ())
+            groups.wake()
+        elif comes == "with all its streams":
+            groups.expect_no_more("session:w")
+        await trio.sleep(10)
+        late = {"never": AWAITED_SECONDS, "too late": 3.0}.get(comes, 2.0)
+        assert got["other"] - began == pytest.approx(SETTLE_SECONDS, abs=0.3)
+        assert got["w"] - began == pytest.approx(late, abs=0.3)
+        nursery.cancel_scope.cancel()

@@ -66,6 +66,9 @@ class Held:
     def note(self, note: Note) -> None:
         self.noted.append(note)
 
+    def members_back(self, owner: str) -> None:
+        """Does nothing: there are no groups."""
+
     def members_left(self, owner: str, *, blame: bool) -> None:
         self.left.append((owner, blame))
 
