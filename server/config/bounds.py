@@ -112,4 +112,4 @@ BOUNDS: Final = {
     "web.idle_seconds": _WAIT,
     "web.body_seconds": _WAIT,
 }
-"""The settings whose bounds are narrower than those of all times, sizes and counts, by name."""
+"""Settings with narrower bounds than all times, sizes and counts have, by name."""
