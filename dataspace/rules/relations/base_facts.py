@@ -127,10 +127,11 @@ class BaseFacts(Generic[_R]):
             return route.engines  # as mostly: no copy
         return {engine: None for route in (*told, of_any) for engine in route.engines}
 
-    def hear(self, messages: Iterable[Value], by: int) -> Mapping[_R, None]:
-        """Takes messages as facts, or ends that; returns the engines that got them."""
+    def hear(self, messages: Sequence[Value], by: int) -> Mapping[_R, None]:
+        """Takes messages as facts, or ends that; returns the engines that got them.  Equal ones are one."""
         told = dict(self._any.engines)
-        for value in messages:
+        some = messages if len(messages) == 1 else {_place(value): value for value in messages}.values()
+        for value in some:
             route = self._routes.get(class_of(value))
             if route is not None:
                 _tell(route, value, by)

@@ -107,6 +107,18 @@ class PastRows:
         self._counted[base] = number + 1
         return number
 
+    def until(self, time: int) -> int:
+        """Returns until when a row counts that has ended at a time, or, for ``FINAL``, begun."""
+        of = self.of
+        return (time // of.window * of.window if of.kind is TimeKind.FINAL else time) + of.span
+
+    def instants(self, time: int) -> tuple[int, ...]:
+        """Returns the instants at which such a row is looked at."""
+        of, last = self.of, instant_of(self.until(time))
+        if of.kind is not TimeKind.FINAL:
+            return (last,)
+        return instant_of(time // of.window * of.window + of.window), last
+
     def read(self, message: Value) -> tuple[Value, ...] | None:
         """Returns what the pattern captures of a message; None if it does not match."""
         assert self.reader is not None  # only windows are asked

@@ -19,12 +19,13 @@ from typing import Any, Final, TypeAlias
 from dataspace.instants import GRID, NEVER, instant_of
 from dataspace.rules.language.arithmetic import time_of
 from dataspace.rules.language.syntax import TimeForm, TimeKind
+from dataspace.rules.relations.hearing import GONE, Hearing
 from dataspace.rules.relations.past_rows import KeptRows, PastRows, is_fresh, time_in
 from dataspace.rules.relations.relations import STEP
-from dataspace.rules.relations.terms import MAX_FACT, Row, Terms
+from dataspace.rules.relations.terms import MAX_FACT, Row, RuleTerm, Terms
 from dataspace.steps import Steps, batched
 from index.values.positions import Class, class_of
-from index.values.values import Value, key
+from index.values.values import Record, Value, key
 
 logger = logging.getLogger("dataspace")
 
@@ -37,10 +38,6 @@ ENTRY_BYTES: Final = 120
 
 MUCH: Final = 512
 """Entries of one instant, for which a turn is made in steps: it takes a millisecond or more."""
-
-_GONE: Final = object()
-"""The former value of an entry that was not there."""
-
 
 _Entry: TypeAlias = tuple[PastRows, Row]
 
@@ -71,7 +68,8 @@ class Times:
         """Forms whose rows cannot be kept any more, since a defect came of it in this tick."""
         self._agenda: dict[int, list[_Entry]] = {}
         self._instants: list[int] = []
-        self._journal: list[tuple[Any, Any, Any]] = []
+        self.journal: Final[list[tuple[Any, Any, Any]]] = []
+        """What ``undo`` takes back: tables or lists, places in them, and former values."""
         self._hearing: dict[Class | None, list[PastRows]] | None = None
         self.pending = 0
         """How many entries the agenda has."""
@@ -195,28 +193,22 @@ class Times:
                     self._hearing.setdefault(form.root, []).append(form)
         if not self._hearing:
             return
+        found: dict[PastRows, Hearing] = {}
+        forms = self._hearing
         for message in messages:
-            for form in self._hearing.get(class_of(message), ()):
+            root = (  # as ``class_of``, without its call
+                message.label
+                if message.__class__ is Record and message.label.__class__ is str
+                else class_of(message)
+            )
+            for form in forms.get(root, ()):
                 try:
-                    values = form.read(message)
-                    if values is not None:
-                        self._keep_message(form, self.terms.row(values), message)
+                    hearing = found.get(form)
+                    if hearing is None:
+                        hearing = found[form] = Hearing(form, self)
+                    hearing.hear(message, key(message))
                 except Exception as error:  # noqa: BLE001  # the same fence
                     self.fail(form, error)
-
-    def _keep_message(self, form: PastRows, row: Row, message: Value) -> None:
-        if form.of.kind is TimeKind.WITHIN:
-            self.end(form, row, self.time)
-            if form.showing is not None:
-                form.showing.note(row)
-            return
-        row = (*row, self.placeholder, self.terms.of(message))
-        form.heard.add(row)
-        self.has_heard = True
-        shown = self.occurrence(form, row, self.time)
-        self.end(form, shown, self.time)
-        if form.showing is not None:
-            form.showing.note_kept(shown)
 
     @property
     def placeholder(self) -> Any:
@@ -224,33 +216,30 @@ class Times:
         return self.terms.of(0)
 
     def occurrence(self, form: PastRows, row: Row, time: int) -> Row:
-        """Returns the row that shows an occurrence that began at a time: with a number of its own.
-
-        Where no rule reads the time it is a number, whose term takes 200 bytes less.
-        """
-        is_read = form.of.is_exact or form.of.kind is TimeKind.FINAL
-        at = self.terms.of(time_of(time) if is_read else time)
-        base = (*row[:-2], at)
+        """Returns the row that shows an occurrence that began at a time: with a number of its own."""
+        base = (*row[:-2], self.shown_time(form, time))
         while True:
             made = (*base, self.terms.of(form.number(base, time)))
             if made not in form.kept:
                 return made  # else it has been kept since before a restart at this time
+
+    def shown_time(self, form: PastRows, time: int) -> RuleTerm:
+        """Returns the term of a time in rows that show occurrences.
+
+        Where no rule reads the time it is a number, whose term takes 200 bytes less.
+        """
+        is_read = form.of.is_exact or form.of.kind is TimeKind.FINAL
+        return self.terms.of(time_of(time) if is_read else time)
 
     def end(self, form: PastRows, row: Row, time: int) -> None:
         """Keeps a row that has ended at a time, until a span later.
 
         For ``FINAL`` the time is the beginning, and the row counts until its window leaves.
         """
-        of = form.of
-        if of.kind is TimeKind.FINAL:
-            start = time // of.window * of.window
-            self.plan(form, row, start + of.window)
-            until = start + of.span
-        else:
-            until = time + of.span
-        before = form.kept.get(row)
-        if before is None or of.kind is TimeKind.FINAL:
-            self.plan(form, row, until)
+        until, before = form.until(time), form.kept.get(row)
+        if before is None or form.of.kind is TimeKind.FINAL:
+            for instant in form.instants(time):
+                self.plan_at(form, row, instant)
         if before is None or before < until:
             self.put(form.kept, row, until)
 
@@ -313,23 +302,24 @@ class Times:
         """Has a row looked at in the first tick at or after a time; not if that is past."""
         self.plan_at(form, row, instant_of(time))
 
-    def plan_at(self, form: PastRows, row: Row, instant: int) -> None:
-        """As ``plan``, for an instant."""
+    def plan_at(self, form: PastRows, row: Row, instant: int) -> list[_Entry] | None:
+        """As ``plan``, for an instant; returns what is to be looked at then, None if nothing is."""
         if instant <= self.now or instant >= NEVER:
-            return
+            return None
         bucket = self._agenda.get(instant)
         if bucket is None:
             self._agenda[instant] = bucket = []
             heappush(self._instants, instant)
         bucket.append((form, row))
         self.pending += 1
-        self._journal.append((bucket, instant, None))
+        self.journal.append((bucket, instant, None))
+        return bucket
 
     def _taken(self, instant: int) -> list[_Entry]:
         bucket = self._agenda.get(instant)
         if bucket is None:
             return []
-        self._journal.append((self._agenda, instant, bucket))
+        self.journal.append((self._agenda, instant, bucket))
         del self._agenda[instant]
         self.pending -= len(bucket)
         return bucket
@@ -392,9 +382,9 @@ class Times:
             for table in (form.since, form.kept, form.open)
             if form.is_old
         }
-        for table, at, value in reversed(self._journal) if is_half else ():
+        for table, at, value in reversed(self.journal) if is_half else ():
             if (copy := tables.get(id(table))) is not None:
-                if value is _GONE:
+                if value is GONE:
                     copy.pop(at, None)
                 else:
                     copy[at] = value
@@ -465,16 +455,16 @@ class Times:
 
     def put(self, table: dict[Any, Any], at: Any, value: Any) -> None:
         """Changes an entry of a table of forms; ``undo`` takes it back."""
-        before = table.get(at, _GONE)
-        self._journal.append((table, at, before))
-        if before is _GONE and table.__class__ is KeptRows:
+        before = table.get(at, GONE)
+        self.journal.append((table, at, before))
+        if before is GONE and table.__class__ is KeptRows:
             self._weigh(table, at, +1)
         table[at] = value
 
     def drop(self, table: dict[Any, Any], at: Any) -> None:
         """Removes an entry, if there is one."""
         if at in table:
-            self._journal.append((table, at, table[at]))
+            self.journal.append((table, at, table[at]))
             if table.__class__ is KeptRows:
                 self._weigh(table, at, -1)
             del table[at]
@@ -487,8 +477,8 @@ class Times:
 
     def mark(self) -> None:
         """Begins a turn, which ``undo`` takes back."""
-        if self._journal:
-            self._journal.clear()
+        if self.journal:
+            self.journal.clear()
         if self.pending > self._tidied:
             self._tidy()
 
@@ -496,7 +486,7 @@ class Times:
         """Forgets all forms; programs that show them must be made anew."""
         self.forms.clear()
         self._agenda.clear()
-        self._journal.clear()
+        self.journal.clear()
         self.undo()
 
     def due_labels(self) -> list[Hashable]:
@@ -506,12 +496,12 @@ class Times:
 
     def undo(self) -> None:
         """Makes everything as it was at the ``mark``; programs that show it must be made anew."""
-        for table, at, value in reversed(self._journal):
+        for table, at, value in reversed(self.journal):
             if isinstance(table, list):
                 table.pop()
                 if not table and self._agenda.get(at) is table:
                     del self._agenda[at]
-            elif value is _GONE:
+            elif value is GONE:
                 table.pop(at, None)
             else:
                 table[at] = value
@@ -519,7 +509,7 @@ class Times:
             form.since.weigh()
             form.kept.weigh()
         self.value_bytes = sum(form.value_bytes for form in self.forms.values())
-        self._journal.clear()
+        self.journal.clear()
         self.touched.clear()
         self.noted.clear()
         self.failed.clear()

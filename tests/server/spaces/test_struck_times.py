@@ -62,7 +62,7 @@ def turns() -> list[list[Action]]:
     """Returns what clients do, one turn after the other."""
     rules: list[Action] = [(ASSERT, at, rule) for at, rule in enumerate(RULES, start=1)]
     facts: list[Action] = [(ASSERT, 20 + at, Record("f", at)) for at in range(5)]
-    sent: list[Action] = [(SEND, Record("m", at % 3)) for at in range(6)]
+    sent: list[Action] = [(SEND, Record("m", at % 3)) for at in (0, 1, 2, 0, 1, 2, 2, 2)]
     return [
         rules,
         [*facts, *sent],
@@ -237,8 +237,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, kind: type[object], show
     ("kind", "name", "shown", "text"),
     [
         (PastRows, "read", "m($x) within 100 ms", "count"),
-        (Times, "occurrence", "at $t within 150 ms", "window"),
-        (Times, "end", "at $t within 300 ms", "final"),
+        (Times, "shown_time", "at $t within 150 ms", "window"),
+        (Times, "plan_at", "at $t within 300 ms", "final"),
         (Times, "_look_at", "for 100 ms", "lasting"),
         (timing.Timing, "_begin", "f($x) at $t", "since"),
         (timing.Timing, "_row", "for 100 ms", "lasting"),
