@@ -32,6 +32,7 @@ from dataspace.rules.relations.budgets import (
     READS_OF_AN_ACTION,
     Costs,
     TickBudget,
+    size_of,
 )
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, LimitReached, RuleFailed, Unalias, Unit
@@ -119,16 +120,19 @@ class ComponentEngine:
 
     # -- building -------------------------------------------------------------------------------------
 
-    def extend(self, rules: Sequence[PlacedRule], dependencies: DependencyGraph, freed: int = 0) -> None:
+    def extend(
+        self, rules: Sequence[PlacedRule], dependencies: DependencyGraph, again: Sequence[Value] = ()
+    ) -> None:
         """Takes in further rules, with the graph that has grown by them, and counts what follows from them.
 
-        It may do the further work that a new engine would be allowed; ``freed`` bytes are derived anew in it.
+        It may do the further work that a new engine would be allowed; the facts ``again`` are derived anew.
         To settle is left to do.  O(what the rules touch + derivations of them), beside copies of tables.
         """
         try:
             feeding = self._take_in(rules, dependencies)
             rows = sum(len(head.states) for head in self._facts)
-            self._budget.allow(self._base_facts.count(self.roots) // READS_OF_AN_ACTION + rows, freed)
+            actions = self._base_facts.count(self.roots) // READS_OF_AN_ACTION + rows
+            self._budget.allow(actions, len(again), size_of(again))
             for head, feed in feeding:
                 for row, state in head.states.items():
                     if state[2] > 0:

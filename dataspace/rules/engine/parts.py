@@ -6,6 +6,7 @@ They are made once, when the rule comes into the engine, and not again when othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from dataspace.rules.engine.compiling import Compiler, DeferredErrors, RuleLimits
@@ -18,6 +19,8 @@ from dataspace.rules.relations.budgets import (
     Budget,
     Costs,
     TickBudget,
+    more_bytes,
+    more_steps,
 )
 from dataspace.rules.relations.grouping import Grouping
 from dataspace.rules.relations.terms import Terms
@@ -55,6 +58,8 @@ class RuleParts:
             "bytes were derived",
             budget.tick,
             share=budget.make,
+            again=budget.again,
+            more=more_bytes,
             part=BYTES_OF_WORK * budget.bounds.part,
         )
         grouping: Grouping | Timing | None = None
@@ -67,10 +72,20 @@ class RuleParts:
         most, part, tick = budget.bounds.rows, budget.bounds.part, budget.tick
         rows, what = STEPS_FOR_EACH_ROW * most, "rows were looked at"
         waiting = head.pending if grouping is None else ()
-        steps = Budget(number, rows, what, tick, waiting, most, share=budget.look, part=part)
-        deferred = Budget(number, rows, what, tick, share=budget.look, part=part)
+        looking = partial(Budget, number, rows, what, tick, share=budget.look, again=budget.again, part=part)
+        steps = looking(waiting, most, more=more_steps)
+        deferred = looking(more=more_steps)
         made = "characters of values were made"
-        text = Budget(number, MAX_TEXT, made, tick, share=budget.make, part=BYTES_OF_WORK * part)
+        text = Budget(
+            number,
+            MAX_TEXT,
+            made,
+            tick,
+            share=budget.make,
+            again=budget.again,
+            more=more_bytes,
+            part=BYTES_OF_WORK * part,
+        )
         return Compiler(
             number,
             placed.rule,

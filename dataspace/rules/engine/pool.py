@@ -186,11 +186,11 @@ class EnginePool:
                 groups.append((rules, engines))
         return groups
 
-    def extend(self, by: Extension, freed: int) -> None:
+    def extend(self, by: Extension, again: Sequence[Value]) -> None:
         """Has an engine take in further rules; the engines that they were in have gone."""
         engine = by.engine
         self.forbidding -= bool(engine.negated)
-        engine.extend(by.rules, by.graph, freed)
+        engine.extend(by.rules, by.graph, again)
         self.forbidding += bool(engine.negated)
         self.compiled += len(by.rules)
         self.components.extend(engine, by.rules)
@@ -323,6 +323,7 @@ class Remaking:
         self._tick = tick
         self._actions = actions
         self._waiting = {each.number: each for each in come}
+        self._come = frozenset(self._waiting)
         self._made: dict[ComponentEngine, Derived] = {}
         self._before: dict[Hashable, Value] = {}
         self._held: list[tuple[HeadRelation, Row]] = []
@@ -351,11 +352,11 @@ class Remaking:
         if by is None:
             self.remove(there)
             return None
-        freed = size_of([value for other in by.others for value in other.derived()])
+        again = [value for other in by.others for value in other.derived()]
         self.remove(by.others)
         for rule in by.rules:
             del self._waiting[rule.number]
-        self._pool.extend(by, freed)
+        self._pool.extend(by, again)
         return by.engine
 
     def _inherit(self, engine: ComponentEngine, said: Derived | None) -> None:
@@ -396,9 +397,8 @@ class Remaking:
         self, rules: Sequence[PlacedRule], messages: Sequence[Value]
     ) -> Mapping[ComponentEngine, None]:
         """Runs one tick of new engines; returns the other engines that got its messages."""
-        freed = size_of(self._before.values())
         new = [self._pool.make(component) for component in parted(rules)]
-        self._pool.budget.begin(self._allowing(new), freed)
+        self._begin(new)
         for engine in new:
             engine.load(self._held, self._pool.kept)
         base_facts, times = self._pool.base_facts, self._pool.times
@@ -420,16 +420,27 @@ class Remaking:
         self.remove_failed(new, self._suspected(new))
         return heard
 
-    def _allowing(self, new: Sequence[ComponentEngine]) -> int | None:
-        """Returns by how many actions the work of new engines is bounded; None for a start.
+    def _begin(self, new: Sequence[ComponentEngine]) -> None:
+        """Begins the tick of new engines, with what these may do.
 
         To the actions of the turn come the facts that are read, and the facts that were derived before and
-        have to be derived again: these were paid for once.
+        have to be derived again: these were paid for once.  At a start the work is not bounded.  What rules
+        that were there before read and derive at once came in many turns: the bounds of a tick grow by it.
         """
-        if self._actions is None:
-            return None
-        read = self._pool.base_facts.count({root for engine in new for root in engine.roots})
-        return self._actions + read // READS_OF_AN_ACTION + len(self._before) + len(self._held)
+        pool, actions = self._pool, self._actions
+        reads = pool.base_facts.count({root for engine in new for root in engine.roots})
+        if actions is not None:
+            actions += reads // READS_OF_AN_ACTION + len(self._before) + len(self._held)
+        pool.budget.begin(actions)
+        again = [*self._before.values(), *[fact for facts in pool.kept.values() for fact in facts]]
+        old = [engine for engine in new if self._actions is None or not self._is_new(engine)]
+        read = pool.base_facts.count({root for engine in old for root in engine.roots})
+        if again or read:
+            pool.budget.allow(0, len(again) + len(self._held) + read, size_of(again))
+
+    def _is_new(self, engine: ComponentEngine) -> bool:
+        """True if rules of the engine came in this tick."""
+        return any(rule.number in self._come for rule in engine.rules)
 
     def difference(self, whole: Derived) -> Derived:
         """Returns what has changed by engines that come and go; ``whole`` is what others publish."""

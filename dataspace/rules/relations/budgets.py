@@ -63,6 +63,9 @@ WORK_PER_ACTION: Final = 20
 READS_OF_AN_ACTION: Final = 4
 """Facts read by rules that are made anew allow as much work as one fact that comes."""
 
+AGAIN: Final = 4
+"""Rows that a tick may insert further for each fact that is read, or derived, anew in it."""
+
 WORK_PER_REMOVAL: Final = 8
 """Units of work that a tick may do further for each derived fact that goes.
 
@@ -102,15 +105,33 @@ class Bounds:
         return SHARED_STEPS_FOR_EACH_ROW * self.rows
 
 
+class Again:
+    """What a tick may use beyond its bounds, since it reads or derives at once what came in many ticks.
+
+    After a start, and where engines are made anew, the same facts have the same consequences as before, and
+    each of these was within the bounds of its own tick.
+    """
+
+    __slots__ = ("bytes", "rows")
+
+    def __init__(self) -> None:
+        self.rows = self.bytes = 0
+
+    def allow(self, facts: int, size: int) -> None:
+        """Allows it for so many facts that are read or derived anew; ``size`` are the bytes of the latter."""
+        self.rows += AGAIN * facts
+        self.bytes += AGAIN * (size + CALCULATION * facts)
+
+
 class TickBudget:
     """What all rules together may use in a tick; ``inserted`` has the rows of each relation so far."""
 
     __slots__ = (
-        "_freed",
         "_left",
         "_looked",
         "_made",
         "actions",
+        "again",
         "bounds",
         "few",
         "gone",
@@ -138,30 +159,32 @@ class TickBudget:
         """Units of all ticks before."""
         self.actions: int | None = None
         """By how many actions the work of this tick is bounded; None at a start."""
-        self._freed = self._left = self._looked = self._made = 0
+        self.again: Final = Again()
+        self._left = self._looked = self._made = 0
         self.is_used = True
         """False if nothing was counted since the last tick began: most turns use up no part of any rule."""
 
-    def begin(self, actions: int | None = None, freed: int = 0) -> None:
+    def begin(self, actions: int | None = None) -> None:
         """Begins a tick, or another attempt at it.
 
         It may do the work that so many ``actions`` allow; at a start, where they are None, all within bounds.
-        ``freed`` bytes of held facts are derived anew in it.
         """
         self.tick[0] += 1
         self.actions = actions
-        self.is_used = freed > 0
-        self._freed = freed
+        self.is_used = False
+        self.again.rows = self.again.bytes = 0
         self._left = min(PART, self.bounds.rows)
         self.total += self.work
         self._looked = self._made = self.work = 0
         self.inserted.clear()
 
-    def allow(self, actions: int, freed: int) -> None:
-        """Allows the tick the work of further actions, and to derive ``freed`` bytes that are held again."""
+    def allow(self, actions: int, facts: int, size: int) -> None:
+        """Allows the tick the work of further actions, and, for so many facts that it reads or derives anew,
+        what ``Again`` says."""
+        self.is_used = True
         if self.actions is not None:
             self.actions += actions
-        self._freed += freed
+        self.again.allow(facts, size)
 
     def spend(self, relation: Relation, count: int) -> None:
         """Counts insertions before they happen; ``LimitReached`` if there are too many."""
@@ -171,9 +194,10 @@ class TickBudget:
             self._work(count)
             self._left -= count
             if self._left < 0:
-                left = self.bounds.rows - sum(self.inserted.values())
+                most = self.bounds.rows + self.again.rows
+                left = most - sum(self.inserted.values())
                 if left < 0:
-                    raise LimitReached(f"more than {self.bounds.rows} new facts in one tick", Unit.ROWS)
+                    raise LimitReached(f"more than {most} new facts in one tick", Unit.ROWS)
                 self._left = min(PART, left)
 
     def look(self, steps: int) -> None:
@@ -181,18 +205,18 @@ class TickBudget:
         self.is_used = True
         self._looked += steps
         self._work(steps)
-        if self._looked > self.bounds.steps:
-            raise LimitReached(f"more than {self.bounds.steps} rows were looked at in one tick", Unit.STEPS)
+        if self._looked > (most := self.bounds.steps + SHARED_STEPS_FOR_EACH_ROW * self.again.rows):
+            raise LimitReached(f"more than {most} rows were looked at in one tick", Unit.STEPS)
 
     def make(self, size: int) -> None:
         """Counts bytes that rules are about to derive or make; ``LimitReached`` if they are too many."""
         self.is_used = True
         self._made += size
         self._work(size // BYTES_OF_WORK)
-        made, held = self.bounds.made, self.bounds.held
-        if self._made > made:
-            raise LimitReached(f"more than {made} bytes were derived in one tick", Unit.BYTES)
-        if self._made > held - self.held + self._freed:
+        made, held, again = self.bounds.made, self.bounds.held, self.again.bytes
+        if self._made > made + again:
+            raise LimitReached(f"more than {made + again} bytes were derived in one tick", Unit.BYTES)
+        if self._made > held - self.held + again:
             raise LimitReached(f"more than {held} bytes of derived facts in the space", Unit.BYTES)
 
     def _work(self, units: int) -> None:
@@ -233,13 +257,16 @@ def size_of(facts: Iterable[Value]) -> int:
 class Budget:
     """The rest of one rule's allowance of one unit; ``ticks`` holds the number of the tick.
 
-    ``share`` counts each part for all rules together.  ``waiting`` are the rows of the rule's head that are
+    ``share`` counts each part for all rules together.  ``more`` gives what the tick allows further.
+    ``waiting`` are the rows of the rule's head that are
     to be inserted: of those there may be ``most``.  Since no row can be made without looking at one, it is
     enough to count them whenever a part is used up.
     """
 
     __slots__ = (
+        "_again",
         "_limit",
+        "_more",
         "_most",
         "_part",
         "_rule",
@@ -262,11 +289,15 @@ class Budget:
         most: int = 0,
         *,
         share: Callable[[int], None],
+        again: Again,
+        more: Callable[[Again], int],
         part: int = PART,
     ) -> None:
         self.left = 0
         self._rule = rule
         self._limit = limit
+        self._again = again
+        self._more = more
         self._part = max(1, min(part, limit // 8))
         self._what = what
         self._ticks = ticks
@@ -283,11 +314,11 @@ class Budget:
             self._tick, self._used = tick, 0
         part = max(self._part, -left)
         self._used += part
-        if self._used > self._limit:
-            reason = f"more than {self._limit} {self._what} in one tick"
-        elif len(self._waiting) > self._most:
+        if self._used > (limit := self._limit + self._more(self._again)):
+            reason = f"more than {limit} {self._what} in one tick"
+        elif len(self._waiting) > (most := self._most + self._again.rows):
             last = unparse(tuple([term.value for term in self._waiting[-1][4]]))[:60]
-            reason = f"more than {self._most} new facts in one tick, the last one of {last}"
+            reason = f"more than {most} new facts in one tick, the last one of {last}"
         else:
             self._share(part)
             return left + part
@@ -322,6 +353,16 @@ class Budget:
         self.left -= size + CALCULATION
         if self.left < 0:
             self.left = self.refill(self.left)
+
+
+def more_steps(again: Again) -> int:
+    """Returns how many rows one rule may look at further."""
+    return STEPS_FOR_EACH_ROW * again.rows
+
+
+def more_bytes(again: Again) -> int:
+    """Returns how many bytes one rule may make further."""
+    return again.bytes
 
 
 # -- costs -----------------------------------------------------------------------------------------

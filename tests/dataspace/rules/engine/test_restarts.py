@@ -180,3 +180,62 @@ def test_a_start_changes_nothing_wherever_it_happens(steps: list[frozenset[str]]
         space.commit("me", actions, 0)
         for _ in range(3):
             space.advance(0)
+
+
+STEADY = (
+    "b($x) <- a($x, _).",
+    "c($x, $y) <- a($x, $y), $y > 3.",
+    "d($x, $z) <- a($x, $y), $z = $x * 7 + $y.",
+    "e($x) <- b($x), not c($x, _).",
+    "reach($x, $y) <- a($x, $y).",
+    "reach($x, $z) <- reach($x, $y), a($y, $z).",
+    "total($x, sum($y), count()) <- a($x, $y).",
+    "few($x) <- a($x, $y), a($y, $x), $x < $y.",
+    "text($t) <- a($x, $y), $t = text([$x, $y]).",
+    "next(seen($x)) <- b($x), not c($x, 5).",
+)
+
+
+@settings(max_examples=ROUNDS or 40, deadline=None)
+@given(
+    texts=st.sets(st.sampled_from(STEADY), min_size=1, max_size=5),
+    pairs=st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=5, max_size=30),
+    rows=st.integers(8, 40),
+    gone=st.sampled_from(STEADY),
+)
+def test_what_came_in_steps_comes_at_once_after_a_start_or_without_a_rule(
+    texts: set[str], pairs: set[tuple[int, int]], rows: int, gone: str
+) -> None:
+    """No limit of a turn holds for what many turns have reached."""
+    space = Space("main", limits=SpaceLimits(derived_per_turn=rows, derived_bytes_per_turn=200 * rows))
+    chosen = sorted(texts)
+    for at, text in enumerate(chosen):
+        turn(space, rule(f"r{at}", text, 1_000 + at))
+    for at, pair in enumerate(sorted(pairs)):
+        turn(space, (ASSERT, at, Record("a", *pair)))
+        while space.rules.pending:
+            space.advance(0)
+    if reasons(space):
+        return  # a step was too much already
+    again = started(space)
+    while again.rules.pending:
+        again.advance(0)
+    assert reasons(again) == {}
+    assert set(again.index.values()) == set(space.index.values())
+    if gone in texts:
+        turn(again, (RETRACT, 1_000 + chosen.index(gone)))
+        assert reasons(again) == {}
+
+
+def test_bytes_that_came_in_steps_come_at_once_after_a_start() -> None:
+    """Calculated values and long facts: more than one turn may make, less than all may hold."""
+    limits = SpaceLimits(derived_bytes_per_turn=20_000, derived_bytes=300_000)
+    space = Space("main", limits=limits)
+    turn(space, rule("long", "long($x, $t) <- a($x), $t = text([$x, $x])."))
+    for at in range(60):
+        turn(space, (ASSERT, at, Record("a", f"{at}" * 400)))
+    assert reasons(space) == {}
+    again = started(space)
+    assert reasons(again) == {} and set(again.index.values()) == set(space.index.values())
+    turn(again, (ASSERT, 100, Record("a", "y" * 30_000)))
+    assert reasons(again).keys() == {"long"}, "one turn may not"
