@@ -84,7 +84,7 @@ class Space(SpaceState):
         if others:
             return self._commit_together([(owner, actions), *others], now, (client, sequence), submit, admit)
         if len(actions) > self.most_actions:
-            self._check_length(len(actions), publication, own)
+            self._check_length(actions, publication, own)
         if self._touched:
             self._tell()
         self.until(now)
@@ -113,7 +113,7 @@ class Space(SpaceState):
         """Applies one turn of several owners, whose actions are in form already."""
         self.until(now)
         was = self._begin()
-        self._check_length(sum([len(actions) for _, actions in parts]), publication=False)
+        self._check_length([action for _, actions in parts for action in actions], publication=False)
         several = SeveralOwners([(*part, self._claims.get(part[0])) for part in parts])
         whole = several.whole
         claims: tuple[Claims, ...] = ()
@@ -145,7 +145,7 @@ class Space(SpaceState):
             self.commit(owner, actions, now, own=True)
             return
         if len(actions) > self.most_actions:
-            self._check_length(len(actions), publication=False, own=True)
+            self._check_length(actions, publication=False, own=True)
         if self._touched:
             self._tell()
         was = self.epoch, self.time, self._claimed, self.facts_bytes, 0
@@ -430,8 +430,16 @@ class Space(SpaceState):
             held.size = own
         self.facts_bytes = total
 
-    def _check_length(self, length: int, publication: bool, own: bool = False) -> None:
+    def _check_length(self, actions: Sequence[Action], publication: bool, own: bool = False) -> None:
+        """Refuses a turn that is too long.
+
+        What a publication or the daemon takes the place of does not count: it came in many turns, and could
+        not be replaced any more otherwise.
+        """
         self._check_sound()
+        length = len(actions)
+        if (publication or own) and length > self.limits.actions_per_publication:
+            length = sum([action[0] != RETRACT for action in actions])
         self.limits.check_length(length, publication=publication, own=own)
 
     def _conclude(self, draft: PendingTurn, claims: tuple[Claims, ...], now: int) -> Epoch:

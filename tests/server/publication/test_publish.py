@@ -160,6 +160,26 @@ async def test_a_publication_is_read_up_to_its_limit_only(url: str) -> None:
         assert await space.matches("n($)") == []
 
 
+@pytest.mark.parametrize("space_limits", [SpaceLimits(actions_per_publication=3)])
+async def test_a_publication_takes_the_place_of_any_number_of_facts(url: str) -> None:
+    """They came in many publications: that these are ended by one is no reason to refuse it."""
+    async with dataspace.connect(url) as space:
+        for at, start in enumerate(range(0, 12, 3)):
+            await stage(space, f"k{at}", *range(start, start + 3))
+            await publish(space, f"k{at}", "a", at + 1)
+        assert len(await space.matches("n($)")) == 12
+        await stage(space, "whole", 1, 100)
+        whole = {"keys": (("whole",),), "owner": "w", "client": "a", "sequence": 9, "replace": True}
+        await space.request("publish", Map(whole))
+        assert {n for (n,) in await space.matches("n($)")} == {1, 100}
+        for start in range(0, 12, 2):
+            async with space.turn() as turn:
+                for n in range(start, start + 2):
+                    turn.assert_(Record("q", "a", n), owner="w")
+        await space.put(Record("q", "a", 7), owner="w")
+        assert await space.matches("q($, $)") == [("a", 7)]
+
+
 @pytest.mark.parametrize("quotas", [Quotas(actions_per_publication=3)])
 async def test_a_publication_is_read_up_to_the_quota_of_its_bearer(url: str) -> None:
     async with dataspace.connect(url) as space:
