@@ -26,7 +26,7 @@ from dataspace.client.connect import connect
 from dataspace.client.observations import Observation
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import IN_FLIGHT
-from dataspace.client.session.turns import Ticket
+from dataspace.client.session.turns import Draft, Ticket
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import ActorCrashed, AnotherSpace, Broken, DataspaceError, Refused
 from dataspace.facts import as_it_is
@@ -72,17 +72,27 @@ class RemoteEngine(Engine):
                 handles[action[2]] = draft.replace(handles.pop(action[1]), as_it_is(action[3])).handle
             else:
                 draft.send(as_it_is(action[1]))
-        self._submit(owner, draft.actions)
+        self._submit(owner, draft)
 
     def _end(self, owner: str) -> None:
-        """Retracts all facts of an actor, in one turn."""
+        """Retracts all facts of an actor, in one turn where the daemon takes it."""
         handles = self._handles.pop(owner, None)
         if handles:
-            self._submit(owner, [(RETRACT, handle) for handle in handles.values()])
+            draft = self._remote.draft()
+            for handle in handles.values():
+                draft.retract(handle)
+            self._submit(owner, draft)
 
-    def _submit(self, owner: str, actions: Sequence[Action]) -> None:
-        self._sent.append((owner, self._remote.submit_nowait(actions)))
-        self._count += 1
+    def _submit(self, owner: str, draft: Draft) -> None:
+        """Sends a turn: in several where the daemon does not take it as one, as after a start, when all
+        matches come at once."""
+        welcome = self._remote.welcome
+        assert welcome is not None  # the state has come before any actor runs
+        most = welcome.limits["actions_per_turn"]
+        assert isinstance(most, int)  # by WIRE.md
+        for part in [draft] if len(draft.actions) <= most else self._remote.cut(draft):
+            self._sent.append((owner, self._remote.submit_nowait(part)))
+            self._count += 1
         self._news.set()
 
     # -- receiving ------------------------------------------------------------------------------------

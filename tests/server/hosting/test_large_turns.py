@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import trio
 import dataspace
 from dataspace import Record
 from dataspace.kernel.limits import SpaceLimits
+from dataspace.running.remote import act
 from index.values.values import Map
 from server.config.model import Config, HostedActor
 from server.daemon.serve import serve
+from tests.server.rogues import mirror
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +106,24 @@ async def test_a_facet_with_many_facts_stops_and_its_stop_action_is_done(
 
     with trio.fail_after(60):
         await _life(_config(tmp_path, isolate), stops)
+
+
+async def test_actors_of_a_client_program_come_with_more_facts_than_a_turn_may_have(tmp_path: Path) -> None:
+    """They are clients, so that such a turn is several; an actor that was started again crashed for ever."""
+
+    config = replace(_config(tmp_path, False), actors=())
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            url = (await nursery.start(serve, config))[0]
+            async with dataspace.connect(url) as space, dataspace.connect(url) as theirs:
+                for start in range(0, FACTS, MOST):
+                    async with space.turn() as turn:
+                        for n in range(start, min(FACTS, start + MOST)):
+                            turn.assert_(Record("in", n))
+                nursery.start_soon(act, theirs, mirror)
+                await _until(space, "out($n)", FACTS)
+                assert len(await space.matches("held($n)")) == FACTS
+                nursery.cancel_scope.cancel()
 
 
 async def test_a_daemon_listens_though_an_actor_crashes_at_each_start(
