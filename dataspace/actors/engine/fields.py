@@ -205,6 +205,77 @@ class _DerivedComputation(Computation):
             self.derived._refresh()
 
 
+class QueryField(Field[T]):
+    """A field of what matches: computed once it is read, or, where computations depend on it, once a turn.
+
+    At a start all matches come in one turn; a value for each of them would cost their square.
+    """
+
+    __slots__ = ("_function", "_stale")
+
+    def __init__(self, facet: Facet, name: str, function: Callable[[], T]) -> None:
+        super().__init__(facet, name, function())
+        self._function = function
+        self._stale = False
+
+    @property
+    def value(self) -> T:
+        """Its value, computed again if the matches have changed."""
+        self._check()
+        self._refresh()
+        return Field.value.fget(self)  # type: ignore[attr-defined, no-any-return]  # the property above
+
+    @value.setter
+    def value(self, value: T) -> None:
+        self._check()
+        self._refresh()
+        Field.value.fset(self, value)  # type: ignore[attr-defined]  # the same
+
+    def change(self) -> None:
+        """Notes that the matches have changed; only a changed value damages computations."""
+        if self._stale:
+            return
+        engine = self._facet.actor.engine
+        self._stale = True
+        self._writer = engine.computation
+        if self._dependents:
+            engine.effects.stale[_QueryRepair(self)] = None  # a new one: the field must be in no cycle
+            for computation in list(self._dependents):
+                if isinstance(computation, _DerivedComputation):
+                    computation.damage()
+
+    def _refresh(self) -> None:
+        if self._stale:
+            value = self._function()
+            self._stale = False
+            if not equal(self._value, value):
+                self._value = value
+                for computation in list(self._dependents):
+                    if not isinstance(computation, _DerivedComputation):
+                        computation.damage()
+
+
+class _QueryRepair(Dependent):
+    """Computes a ``QueryField`` again before a turn commits."""
+
+    __slots__ = ("field",)
+
+    def __init__(self, field: QueryField[T]) -> None:
+        super().__init__(field._facet, field.name)
+        self.field: QueryField[object] = field  # type: ignore[assignment]  # of whatever type
+
+    def damage(self) -> None:
+        """Nothing damages it: it reads no fields."""
+
+    def repair(self) -> None:
+        """Computes the field again, unless its facet has ended."""
+        if not self.facet.ended:
+            self.field._refresh()
+
+    def end(self) -> None:
+        """Its facet ends it."""
+
+
 def _nothing() -> None:
     """The action of a computation that has ended."""
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dataspace.actors.engine.actors import Actor, AsyncFunction, Call, Facet, FacetResource, Handler, Timer
 from dataspace.actors.engine.endpoints import PatternObserver, PatternWatch, Rank
-from dataspace.actors.engine.fields import Computation, DerivedField, Field
+from dataspace.actors.engine.fields import Computation, DerivedField, Field, QueryField
 from dataspace.actors.engine.handlers import check_plain, checked_name, name_of
 from dataspace.actors.engine.records import pattern_of
 from dataspace.actors.engine.verbs import BasicTurn, Given, check_given
@@ -513,19 +513,20 @@ def _query(
     The pattern must capture what ``needs`` can be called with.
     """
     rows: Rows = {}
-    field: Field[T] = turn.field(name, value_of(rows))
+    turn._check()
+    field = QueryField(turn.facet, checked_name(name, "a field"), lambda: value_of(rows))
 
     def gain(_: BasicTurn, *row: Value) -> None:
         rows[key(row)] = row
-        field.value = value_of(rows)
+        field.change()
 
     def lose(_: BasicTurn, *row: Value) -> None:
         if rows.pop(key(row), None) is not None:
-            field.value = value_of(rows)
+            field.change()
 
     def clear(_: BasicTurn) -> None:
         rows.clear()
-        field.value = value_of(rows)
+        field.change()
 
     turn._watch(pattern, gain, None, lose, rank=Rank.QUERY, checked=(needs,)).moved = clear
     if added is not None or removed is not None:

@@ -9,6 +9,7 @@ from dataspace.actors.engine.fields import Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.testing import Room
+from tests.dataspace.rules.relations.test_work import lines_of
 
 Item = record("item", "n")
 Go = record("go")
@@ -89,3 +90,58 @@ def test_of_one_event_higher_ranks_come_first(ranks: list[Rank]) -> None:
     room.play(lambda turn: turn.send(Item(1)))
     said = [line[0] for line in room.transcript().splitlines()]
     assert said == sorted(said) and len(said) == len(ranks)
+
+
+def test_all_matches_at_once_cost_no_square() -> None:
+    """As at a start: a value is computed once it is read, or once a turn where something depends on it."""
+
+    def lines(count: int) -> int:
+        room = Room()
+        room.play(lambda turn: ([turn.claim(Item(n)) for n in range(count)], turn.prevent_inert()))
+
+        def boot(turn: Turn) -> None:
+            some, by = turn.query_set("some", "item($n)"), turn.query_map("by", "$x(item($n))")
+            turn.assert_(lambda: record("sum", "n")(sum(some.value)))
+            turn.assert_(lambda: record("size", "n")(len(by.value)))
+
+        return lines_of(lambda: (room.spawn(boot), room.run()))
+
+    one, two = lines(100), lines(200)
+    assert two < 2.3 * one
+
+
+@given(st.lists(st.tuples(st.sampled_from("+-!r"), st.integers(0, 3)), max_size=30))
+def test_a_query_is_what_matches_whenever_it_is_read(steps: list[tuple[str, int]]) -> None:
+    """Read in a handler, in a computation, or not for a while; and a computation runs for changes alone."""
+    room = Room()
+    runs: list[tuple[object, ...]] = []
+    there: dict[int, None] = {}
+
+    def boot(turn: Turn) -> None:
+        some = turn.query_set("some", "item($n)")
+        many = turn.derived("many", lambda: len(some.value) > 1)
+        turn.dataflow(lambda: runs.append((some.value, many.value)), "each")
+        lazy = turn.query_count("lazy", "item($n)")
+        turn.on_message("go()")(lambda turn: room.note(f"{some.value} {sorted(lazy.value)} {many.value}"))
+
+    room.spawn(boot)
+    player = room.spawn(lambda turn: turn.prevent_inert())
+    room.run()
+    for step, n in steps:
+        before = len(runs)
+        if step == "+" and n not in there:
+            room.enter(player, lambda turn, n=n: turn.claim(Item(n)))
+            there[n] = None
+            assert len(runs) == before + 1
+        elif step == "-" and n in there:
+            room.enter(player, lambda turn, n=n: turn.retract_matching(f"item({n})"))
+            del there[n]
+            assert len(runs) == before + 1
+        elif step == "!" and n not in there:  # it comes and goes in one turn
+            room.enter(player, lambda turn, n=n: (turn.claim(Item(n)), turn.retract_matching(f"item({n})")))
+            assert len(runs) == before
+        elif step == "r":
+            room.transcript()
+            room.enter(player, lambda turn: turn.send(Go()))
+            assert room.transcript().splitlines() == [f"{tuple(there)} {sorted(there)} {len(there) > 1}"]
+        assert runs[-1] == (tuple(there), len(there) > 1)
