@@ -510,6 +510,12 @@ class ComponentEngine:
         recursion = self.dependencies.recursion(at)
         return self.used_of(at, unit), self._parts.compilers[at].limits.facts.used, recursion
 
+    def paid(self) -> int:
+        """Returns about how much work its rules have done in the ticks before this one; O(rules)."""
+        limits = [each.limits for each in self._parts.compilers]
+        looked = sum([each.steps.paid + each.deferred.paid for each in limits])
+        return looked + sum([each.text.paid + each.facts.paid for each in limits]) // BYTES_OF_WORK
+
     def used_of(self, at: int, unit: Unit) -> int:
         """Returns what a rule has used of one unit in this tick."""
         if unit is Unit.WORK:

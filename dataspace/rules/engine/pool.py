@@ -329,6 +329,8 @@ class Remaking:
         self._held: list[tuple[HeadRelation, Row]] = []
         self._sent: set[Hashable] = set()
         self._overran = 0
+        self._paid = 0
+        """The work that rules which are made anew have done so far."""
         self.said: Mapping[ComponentEngine, Derived] = {}
         """What older engines have published in this tick so far."""
 
@@ -361,6 +363,7 @@ class Remaking:
 
     def _inherit(self, engine: ComponentEngine, said: Derived | None) -> None:
         """Notes what an engine that goes has published."""
+        self._paid += engine.paid()
         self._before.update({key(value): value for value in engine.derived()})
         self._held += engine.held(undone=said is not None)
         new = set(map(key, said.messages)) if said is not None else set()
@@ -435,8 +438,8 @@ class Remaking:
         again = [*self._before.values(), *[fact for facts in pool.kept.values() for fact in facts]]
         old = [engine for engine in new if self._actions is None or not self._is_new(engine)]
         read = pool.base_facts.count({root for engine in old for root in engine.roots})
-        if again or read:
-            pool.budget.allow(0, len(again) + len(self._held) + read, size_of(again))
+        if again or read or self._paid:
+            pool.budget.allow(0, len(again) + len(self._held) + read, size_of(again), self._paid)
 
     def _is_new(self, engine: ComponentEngine) -> bool:
         """True if rules of the engine came in this tick."""

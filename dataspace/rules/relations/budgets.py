@@ -66,6 +66,9 @@ READS_OF_AN_ACTION: Final = 4
 AGAIN: Final = 4
 """Rows that a tick may insert further for each fact that is read, or derived, anew in it."""
 
+REBUILDS: Final = 64
+"""How many times ``Bounds.work`` rules that are made anew may do again of the work that they have done."""
+
 WORK_PER_REMOVAL: Final = 8
 """Units of work that a tick may do further for each derived fact that goes.
 
@@ -112,13 +115,15 @@ class Again:
     each of these was within the bounds of its own tick.
     """
 
-    __slots__ = ("bytes", "rows")
+    __slots__ = ("bytes", "rows", "work")
 
     def __init__(self) -> None:
-        self.rows = self.bytes = 0
+        self.rows = self.bytes = self.work = 0
 
-    def allow(self, facts: int, size: int) -> None:
-        """Allows it for so many facts that are read or derived anew; ``size`` are the bytes of the latter."""
+    def allow(self, facts: int, size: int, work: int = 0) -> None:
+        """Allows it for so many facts that are read or derived anew; ``size`` are the bytes of the latter, and
+        ``work`` the units that they have cost."""
+        self.work += work
         self.rows += AGAIN * facts
         self.bytes += AGAIN * (size + CALCULATION * facts)
 
@@ -172,19 +177,19 @@ class TickBudget:
         self.tick[0] += 1
         self.actions = actions
         self.is_used = False
-        self.again.rows = self.again.bytes = 0
+        self.again.rows = self.again.bytes = self.again.work = 0
         self._left = min(PART, self.bounds.rows)
         self.total += self.work
         self._looked = self._made = self.work = 0
         self.inserted.clear()
 
-    def allow(self, actions: int, facts: int, size: int) -> None:
+    def allow(self, actions: int, facts: int, size: int, work: int = 0) -> None:
         """Allows the tick the work of further actions, and, for so many facts that it reads or derives anew,
         what ``Again`` says."""
         self.is_used = True
         if self.actions is not None:
             self.actions += actions
-        self.again.allow(facts, size)
+        self.again.allow(facts, size, min(work, REBUILDS * (self.bounds.work or 0)))
 
     def spend(self, relation: Relation, count: int) -> None:
         """Counts insertions before they happen; ``LimitReached`` if there are too many."""
@@ -223,7 +228,7 @@ class TickBudget:
         """Counts work that is about to be done; or raises ``LimitReached``, and does not count it."""
         work, bounds = self.work + units, self.bounds
         if bounds.work is not None and self.actions is not None:
-            most = bounds.work + bounds.work_per_action * self.actions
+            most = bounds.work + bounds.work_per_action * self.actions + self.again.work
             if work > most and work > (most := most + WORK_PER_REMOVAL * self.gone()):
                 limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"
                 raise LimitReached(f"more than {most} units of work in one turn, limits {limits}", Unit.WORK)
@@ -276,6 +281,7 @@ class Budget:
         "_used",
         "_waiting",
         "_what",
+        "_total",
         "left",
     )
 
@@ -293,7 +299,7 @@ class Budget:
         more: Callable[[Again], int],
         part: int = PART,
     ) -> None:
-        self.left = 0
+        self.left = self._total = 0
         self._rule = rule
         self._limit = limit
         self._again = again
@@ -314,6 +320,7 @@ class Budget:
             self._tick, self._used = tick, 0
         part = max(self._part, -left)
         self._used += part
+        self._total += part
         if self._used > (limit := self._limit + self._more(self._again)):
             reason = f"more than {limit} {self._what} in one tick"
         elif len(self._waiting) > (most := self._most + self._again.rows):
@@ -328,6 +335,11 @@ class Budget:
     def used(self) -> int:
         """Returns what was used up in this tick, to within a part."""
         return self._used if self._tick == self._ticks[0] else 0
+
+    @property
+    def paid(self) -> int:
+        """Returns what was used up in the ticks before this one."""
+        return self._total - self.used
 
     def pay(self, cost: int) -> None:
         """Pays for a function that is about to read or to make so many bytes."""

@@ -4,7 +4,7 @@ A turn may have thousands of messages for one window.  The time of the turn, unt
 and where that stands in the agenda are the same for all of them, so they are found once; a message that
 equals the one before is read once.
 
-Always: what is kept, and in which order, is as if each message were kept by itself.
+Always: the kept rows and their order are as if each message were kept by itself.
 """
 
 from __future__ import annotations

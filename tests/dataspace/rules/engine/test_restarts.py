@@ -239,3 +239,20 @@ def test_bytes_that_came_in_steps_come_at_once_after_a_start() -> None:
     assert reasons(again) == {} and set(again.index.values()) == set(space.index.values())
     turn(again, (ASSERT, 100, Record("a", "y" * 30_000)))
     assert reasons(again).keys() == {"long"}, "one turn may not"
+
+
+def test_a_rule_that_goes_takes_no_other_along() -> None:
+    """The rules beside it are made anew, at once; what they have done came in many turns."""
+    space = Space("main", limits=LIMITS)
+    turn(space, rule("pair", "pair($x, $y) <- a($x), b($y), $x + $y = 100."))
+    turn(space, rule("other", "other($x) <- pair($x, _).", 1_001))
+    turn(space, *[(ASSERT, n, Record("b", n)) for n in range(100)])
+    for n in range(100):
+        turn(space, (ASSERT, 200 + n, Record("a", n)))
+    before = {each for each in space.index.values() if isinstance(each, Record) and each.label == "pair"}
+    assert reasons(space) == {} and len(before) == 99
+    turn(space, rule("worse", "worse($x, $y, $z) <- pair($x, _), pair($y, _), pair($z, _).", 1_002))
+    assert reasons(space).keys() == {"worse"}, "nor one that is suspended"
+    turn(space, (RETRACT, 1_001))
+    assert reasons(space).keys() == {"worse"}
+    assert before <= set(space.index.values())
