@@ -121,8 +121,10 @@ class Again:
         self.rows = self.bytes = self.work = 0
 
     def allow(self, facts: int, size: int, work: int = 0) -> None:
-        """Allows it for so many facts that are read or derived anew; ``size`` are the bytes of the latter, and
-        ``work`` the units that they have cost."""
+        """Allows it for so many facts that are read or derived anew.
+
+        ``size`` are the bytes of the latter, and ``work`` the units that they have cost.
+        """
         self.work += work
         self.rows += AGAIN * facts
         self.bytes += AGAIN * (size + CALCULATION * facts)

@@ -10,15 +10,12 @@ Always: the kept rows and their order are as if each message were kept by itself
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dataspace.rules.language.syntax import TimeKind
 from dataspace.rules.relations.past_rows import PastRows
 from dataspace.rules.relations.terms import MAX_FACT, Row, RuleTerm
 from index.values.values import Value
-
-if TYPE_CHECKING:
-    from dataspace.rules.relations.times import Times
 
 GONE: Final = object()
 """In the journal of ``Times``: the former value of an entry that was not there."""
@@ -40,7 +37,8 @@ class Hearing:
         "_until",
     )
 
-    def __init__(self, form: PastRows, times: Times) -> None:
+    def __init__(self, form: PastRows, times: Any) -> None:
+        """``times`` are the ``Times`` that the form is in, which make this."""
         self._form = form
         self._times = times
         self._key: Hashable = self  # of the last message; no key of any
