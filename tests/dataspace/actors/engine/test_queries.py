@@ -122,7 +122,7 @@ def test_a_query_is_what_matches_whenever_it_is_read(steps: list[tuple[str, int]
         many = turn.derived("many", lambda: len(some.value) > 1)
         turn.dataflow(lambda: runs.append((some.value, many.value)), "each")
         lazy = turn.query_count("lazy", "item($n)")
-        turn.on_message("go()")(lambda turn: room.note(f"{some.value} {sorted(lazy.value)} {many.value}"))
+        turn.on_message("go()")(lambda turn: room.note(f"{some.value} {len(lazy.value)} {many.value}"))
 
     room.spawn(boot)
     player = room.spawn(lambda turn: turn.prevent_inert())
@@ -143,5 +143,5 @@ def test_a_query_is_what_matches_whenever_it_is_read(steps: list[tuple[str, int]
         elif step == "r":
             room.transcript()
             room.enter(player, lambda turn: turn.send(Go()))
-            assert room.transcript().splitlines() == [f"{tuple(there)} {sorted(there)} {len(there) > 1}"]
+            assert room.transcript().splitlines() == [f"{tuple(there)} {len(there)} {len(there) > 1}"]
         assert runs[-1] == (tuple(there), len(there) > 1)
