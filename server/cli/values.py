@@ -83,9 +83,37 @@ def value_in(number: int, text: str) -> Value:
 
 def _lines() -> Iterator[tuple[int, str]]:
     """Yields the lines of the standard input to its end, stripped, with their numbers."""
-    for number, line in enumerate(sys.stdin, 1):
+    number = 0
+    while line := input_line(number := number + 1):
         if text := content(line):
             yield number, text
+
+
+def input_line(number: int) -> str:
+    """Returns the next line of the standard input, which has this number; empty at the end.
+
+    A mark of UTF-8 before the first line is no part of it.  Raises ``UsageError`` for another encoding.
+    """
+    try:
+        line = sys.stdin.readline()
+        if not line.isascii():
+            line.encode()  # where the locale has no encoding, Python keeps other bytes as surrogates
+    except UnicodeError:
+        raise UsageError(_not_utf8(number, "has bytes of UTF-16 or another encoding")) from None
+    if number == 1:
+        line = line.removeprefix(_MARK)
+        if "\0" in line[:_HEAD]:
+            raise UsageError(_not_utf8(number, "has NULs, as UTF-16 does"))
+    return line
+
+
+_MARK: Final = "\ufeff"
+_HEAD: Final = 64
+"""Characters of the first line in which text of UTF-16 has a NUL."""
+
+
+def _not_utf8(number: int, found: str) -> str:
+    return f"line {number} of the standard input: text in UTF-8 is needed, and it {found}; save it as UTF-8"
 
 
 def content(line: str) -> str:

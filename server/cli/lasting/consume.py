@@ -127,7 +127,12 @@ async def _extend(jobs: Jobs, job: Job) -> None:
 
 def _facts(printed: bytes) -> list[Value]:
     """Returns the facts that a command has printed, one on a line."""
-    lines = printed.decode().splitlines()
+    try:
+        lines = printed.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"facts in UTF-8 are needed, and byte {error.start} that was printed is none"
+        ) from None
     return [value_in(number, content(line)) for number, line in enumerate(lines, 1) if content(line)]
 
 

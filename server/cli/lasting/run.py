@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 import trio
 
 from index.values.values import Value
-from server.cli.values import content, value_in
+from server.cli.values import content, input_line, value_in
 
 
 def run(verb: Callable[[argparse.Namespace], Awaitable[int]], args: argparse.Namespace) -> int:
@@ -44,8 +43,7 @@ async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
 async def lines() -> AsyncIterator[tuple[int, str]]:
     """Yields the lines of the standard input as they come, stripped, with their numbers."""
     number = 0
-    while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
-        number += 1
+    while line := await trio.to_thread.run_sync(input_line, number := number + 1, abandon_on_cancel=True):
         if text := content(line):
             yield number, text
 

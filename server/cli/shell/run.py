@@ -27,7 +27,7 @@ from index.values.values import Map, Record, Value
 from server.cli.output import counted, say
 from server.cli.shell.interpreter import Interpreter
 from server.cli.shell.line import LentConnection
-from server.cli.values import content
+from server.cli.values import content, input_line
 
 ENDS: frozenset[str] = frozenset(["exit", "quit"])
 
@@ -49,7 +49,8 @@ def shell(args: argparse.Namespace) -> int:
 
 def _play(line: LentConnection, interpreter: Interpreter) -> int:
     """Carries out the lines of the standard input, up to the first that fails."""
-    for number, written in enumerate(sys.stdin, 1):
+    number = 0
+    while written := input_line(number := number + 1):
         text = content(written)
         if text in ENDS:
             break
