@@ -19,15 +19,19 @@ from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.store.sqlite.staged import SqliteStaged
 from relay.store.sqlite.storage import file_bytes
+from server.cluster.errors import SteppedDown
 from server.daemon.lock import DataUnusable, followed, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from server.config.model import Config
+from server.config.model import Config
 
 WAIT_SECONDS: Final = 0.5
 """How often a follower looks whether its leader has made a log."""
+
+LOOK_SECONDS: Final = 0.5
+"""How often a follower looks whether the log that it reads is still in its directory."""
 
 PARTS: Final = ("log", "staged", "topics")
 """What the files of a data directory begin with; others are counted as ``other``."""
@@ -45,6 +49,8 @@ class DirectoryHome:
         self._follows: Final = config.follow.data is not None
         self.stands_by: bool = config.follow.stand_by
         self.leads_each: bool = False
+        self._followed: dict[str, tuple[int, int]] = {}
+        """The file of each log that is followed, by space."""
 
     async def enter(self, held: ExitStack) -> Collection[str]:
         if is_backup(self.directory):
@@ -65,6 +71,8 @@ class DirectoryHome:
         for name in names:
             lock = locked(self._spaces[name], wait=True)
             await trio.to_thread.run_sync(held.enter_context, lock, abandon_on_cancel=True)
+        for name in names:
+            self._check_followed(name, file_at(self._log(name)))
         return names
 
     async def wait_move(self) -> tuple[str, str]:
@@ -80,8 +88,22 @@ class DirectoryHome:
         raise AssertionError("no space moves")
 
     async def keep(self) -> None:
-        """Waits: the kernel keeps a lock until the process ends."""
+        """Looks whether what is followed is still there, as ``_check_followed``; the kernel keeps a lock."""
+        while self._followed:
+            await trio.sleep(LOOK_SECONDS)
+            for name in [*self._followed]:
+                if (found := file_at(self._log(name))) is not None:  # else it may be about to come
+                    self._check_followed(name, found)
         await trio.sleep_forever()
+
+    def _check_followed(self, space: str, found: tuple[int, int] | None) -> None:
+        """Raises ``SteppedDown`` if a file is not the log that is followed: the directory was made anew, or
+        another one was put in its place.  To go on would be to serve, or to lead, a log that is gone."""
+        if found != self._followed.get(space, found):
+            raise SteppedDown(f"the log in {self._spaces[space]} is another one than this daemon follows")
+
+    def _log(self, space: str) -> Path:
+        return self._spaces[space] / FollowedLog.FILE
 
     def is_sure(self) -> bool:
         """Returns True: the kernel gives the lock to nobody else before the process ends."""
@@ -121,10 +143,13 @@ class DirectoryHome:
         return False
 
     def open_log(self, space: str, *, accept_damage: bool) -> Log:
+        self._followed.pop(space, None)
         return Log.open(self._spaces[space], accept_damage=accept_damage)
 
     def follow_log(self, space: str, held: ExitStack) -> FollowedLog:
         held.enter_context(followed(self._spaces[space]))
+        if (found := file_at(self._log(space))) is not None:
+            self._followed[space] = found
         return FollowedLog.open(self._spaces[space])
 
     def open_journal(self, *, accept_damage: bool) -> Journal:
@@ -135,6 +160,15 @@ class DirectoryHome:
 
     def open_staged(self, space: str) -> SqliteStaged:
         return SqliteStaged.open(self._spaces[space])
+
+
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Returns the numbers of the device and the file at a path; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def directory_of(config: Config) -> Path:
