@@ -155,10 +155,19 @@ class TopicWriter(GroupWriter[Entry]):
                 self._steps += 1
                 moved[ledger.slot] = ledger
         self._group_done()
-        self._written(list(moved.values()))
+        self._tell(list(moved.values()))
         for ledger in moved.values():
             if self._has_excess(ledger):
                 await self._trim_fenced(ledger)
+
+    def _tell(self, moved: Sequence[StepLog]) -> None:
+        """Calls ``written``, which only wakes readers, and once more after an error; raises nothing."""
+        for _ in range(2):
+            try:
+                self._written(moved)
+                return
+            except Exception:  # a fence around readers of topics, which the writer must survive
+                logger.exception("the readers of topics could not be woken: a defect")
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

@@ -216,17 +216,21 @@ class ActingPeer(Peer):
         self._left = self.gone = True
         for each in self.feeders:
             self._step(partial(each.end, reason))
-        if self.state is not None:
-            self._step(partial(self.hosted.sessions.leave, self.state, self))
+        if (state := self.state) is not None and not self._step(
+            partial(self.hosted.sessions.leave, state, self)
+        ):
+            self._step(partial(self.hosted.sessions.abandon, state))  # else its facts and its jobs stay
 
-    def _step(self, step: Callable[[], object]) -> None:
-        """Does one step of the end; a defect in it is logged, and holds back no other step."""
+    def _step(self, step: Callable[[], object]) -> bool:
+        """Does one step of the end; a defect in it is logged, and holds back no other step.  False then."""
         try:
             step()
         except (LogFailed, Closed):
             pass  # the daemon is ending, and the next one retracts what the session had
         except Exception:  # a fence around one step: the others give back what the session has
             logger.exception("session %s could not be ended in order: a defect", self.session_id)
+            return False
+        return True
 
     # -- what the peer sends -------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from relay.log.log import Log
 from relay.store.sqlite.staged import SqliteStaged
 from relay.store.sqlite.storage import file_bytes
 from server.cluster.errors import SteppedDown
-from server.daemon.lock import DataUnusable, followed, locked
+from server.daemon.lock import DataInUse, DataUnusable, followed, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,6 +32,9 @@ WAIT_SECONDS: Final = 0.5
 
 LOOK_SECONDS: Final = 0.5
 """How often a follower looks whether the log that it reads is still in its directory."""
+
+LOCK_SECONDS: Final = 0.02
+"""How often a stand-by asks whether its leader has ended."""
 
 PARTS: Final = ("log", "staged", "topics")
 """What the files of a data directory begin with; others are counted as ``other``."""
@@ -69,11 +72,24 @@ class DirectoryHome:
         if not (names := followed()):  # for good, as nothing is given up here
             await trio.sleep_forever()
         for name in names:
-            lock = locked(self._spaces[name], wait=True)
-            await trio.to_thread.run_sync(held.enter_context, lock, abandon_on_cancel=True)
+            await self._wait_lock(self._spaces[name], held)
         for name in names:
             self._check_followed(name, file_at(self._log(name)))
         return names
+
+    async def _wait_lock(self, directory: Path, held: ExitStack) -> None:
+        """Takes the lock of a directory once no process has it.
+
+        It asks again and again: a thread that waits for the kernel would stay after a cancellation, take the
+        lock in place of the next role of this daemon, and keep it.
+        """
+        while True:
+            try:
+                held.enter_context(locked(directory))
+                break
+            except DataInUse:
+                await trio.sleep(LOCK_SECONDS)
+        await trio.lowlevel.checkpoint()
 
     async def wait_move(self) -> tuple[str, str]:
         """Waits: a lock is passed on by the end of its holder alone."""

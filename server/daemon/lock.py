@@ -29,14 +29,13 @@ class DataInUse(DataspaceError):
 
 
 @contextmanager
-def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Holds the directory for this process; made, for this user alone, if it is not there.
 
-    With ``wait`` it blocks until no other process holds it, else it raises ``DataInUse`` with the holder's
-    process number.  Raises ``DataUnusable`` with the system's reason.
+    Raises ``DataInUse``, with the holder's process number, and ``DataUnusable`` with the system's reason.
     The kernel drops the lock with the process, so nothing has to be cleaned up after a crash.
     """
-    with _held(directory, "lock", fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), _by_whom) as descriptor:
+    with _held(directory, "lock", fcntl.LOCK_EX | fcntl.LOCK_NB, _by_whom) as descriptor:
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -81,8 +81,8 @@ class Deadlines:
         """Sets the deadline of an owner, in trio's time; O(1) for a known one, else O(log owners)."""
         self._deadlines[owner] = deadline
         if owner not in self._queued:
+            heapq.heappush(self._heap, (deadline, owner))  # before it is known: a second entry does no harm
             self._queued.add(owner)
-            heapq.heappush(self._heap, (deadline, owner))
             self._changed.set()
 
     def forget(self, owner: str) -> None:
@@ -101,6 +101,18 @@ class Deadlines:
                 self._end_those_due(now)
 
     def _end_those_due(self, now: float) -> None:
+        try:
+            due = self._take_due(now)
+        except Exception:  # a fence around all other owners: the heap is made anew, and the task begins again
+            self._heap = [(deadline, owner) for owner, deadline in self._deadlines.items()]
+            heapq.heapify(self._heap)
+            self._queued = set(self._deadlines)
+            raise
+        if due:
+            self._expire(due, now)
+
+    def _take_due(self, now: float) -> list[str]:
+        """Removes from the heap the owners that are due, and returns them; their deadlines stay."""
         due: list[str] = []
         while self._heap and self._heap[0][0] <= now:
             _, owner = heapq.heappop(self._heap)
@@ -110,15 +122,15 @@ class Deadlines:
                 continue
             self._queued.discard(owner)
             if deadline is not None:
-                del self._deadlines[owner]
                 due.append(owner)
-        if due:
-            self._expire(due, now)
+        return due
 
     def _expire(self, owners: Sequence[str], now: float) -> None:
         """Calls ``expired``, and where it raises with each owner alone, then raises the last error.  An owner
         for which it still raises is due again soon."""
         try:
+            for owner in owners:
+                self._deadlines.pop(owner, None)
             self._expired(owners)
             return
         except Exception as error:  # noqa: BLE001  # a fence around one owner: it is raised behind the others

@@ -462,6 +462,10 @@ class Sessions:
         else:
             self._end(state, lost=connection.lost and not self._is_closing)
 
+    def abandon(self, state: SessionState) -> None:
+        """Ends a session at once, after a defect in ``leave``."""
+        self._end(state)
+
     def end_waiting(self, stands: Callable[[Permit], bool]) -> int:
         """Ends suspended sessions whose permit no longer stands; returns how many.  O(suspended sessions)."""
         ended = [state for state in self._left.values() if not stands(state.bearer.permit)]
@@ -556,15 +560,15 @@ class Sessions:
 
         Deliveries that it has are given back, and count as failed where its connection was ``lost``.
         """
-        self._stop_waiting(state)
-        self._forget_unnoted(state)
         self._hosted.end_soon((state.owner, state.interests))
         self._hosted.members_left(state.owner, blame=lost)
+        self._forget_unnoted(state)
         name = state.client.name
         if self._by_client.get(name) is state:
             del self._by_client[name]
             self._passing.pop(stated(name), None)
             self._hosted.clients.left(state.client)
+        self._stop_waiting(state)  # the last: after a defect above it is found again
 
 
 def session_id(term: int, number: int) -> str:

@@ -397,6 +397,12 @@ class DurableTopics:
         else:
             ledger.crash(producer, reason)
 
+    def crash(self, entry: TopicEntry, producer: int, reason: str) -> None:
+        """Has a producer crash that is still there."""
+        self._come_back(producer)
+        if producer in entry.ledger.members:
+            entry.ledger.crash(producer, reason)
+
     def gone(self, producer: int) -> None:
         """Notes that a producer has left or crashed."""
         self._attached.pop(producer, None)

@@ -7,7 +7,9 @@ durable topic is answered when it is on disk; a producer that may not be away cr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -32,6 +34,8 @@ from server.sessions.peer import Peer
 from server.topics.catalogue import TopicEntry, Topics
 from server.topics.catching import TopicStream
 from server.topics.durable import MAX_AWAY
+
+logger = logging.getLogger("dataspace")
 
 if TYPE_CHECKING:
     from dataspace.topics.times import Change, Time
@@ -424,21 +428,28 @@ class TopicConnection:
     def end(self, reason: str) -> None:
         """Handles the end of the connection: subscriptions end, producers are detached or crash; may be
         called again."""
+        for number, producer in list(self._producers.items()):
+            self._part(number, producer.entry, reason)
         for stream in list(self._streams):
             self.close(stream)
-        for number, producer in list(self._producers.items()):
-            entry = producer.entry
+
+    def _part(self, number: int, entry: TopicEntry, reason: str) -> None:
+        """Detaches a producer whose connection has ended, or has it crash; after a defect it has crashed, as
+        else its topic would wait for it without end."""
+        try:
             self._gone(number)
-            if not self._topics.is_listed(entry):
-                continue
-            if not entry.durable:
+            if self._topics.is_listed(entry) and entry.durable:
+                self._durable.detach(entry, number, reason)
+            elif self._topics.is_listed(entry):
                 entry.ledger.crash(number, reason)
                 self._topics.retire(entry)
-                continue
-            try:
-                self._durable.detach(entry, number, reason)
-            except (LogFailed, Closed):
-                pass  # the daemon is ending, and the next one marks it as crashed
+        except (LogFailed, Closed):
+            pass  # the daemon is ending, and the next one marks it as crashed
+        except Exception:  # a fence around one producer
+            logger.exception("a producer of topic %s could not be detached: a defect", entry.topic.name)
+            self._producers.pop(number, None)
+            with suppress(Exception):  # of the same defect; the next start marks it as crashed
+                self._durable.crash(entry, number, "a defect where its connection had ended")
 
 
 class TopicConnections:

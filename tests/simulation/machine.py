@@ -43,13 +43,6 @@ MOST_WAITING: Final = 10
 Led: TypeAlias = Callable[[str, int, int, bool], None]
 
 
-class HeldError(Exception):
-    """Another process holds a lock; ``freed`` wakes its waiters when some lock is free."""
-
-    def __init__(self, freed: trio.lowlevel.ParkingLot) -> None:
-        self.freed: Final = freed
-
-
 class Machine:
     """The locks and the sockets for datagrams of one machine."""
 
@@ -57,28 +50,23 @@ class Machine:
         self.count: Final = count
         self.holders: Final[dict[Path, Host]] = {}
         """By directory, the process that holds it."""
-        self.freed: Final = trio.lowlevel.ParkingLot()
         self.boxes: Final[dict[str, Mailbox]] = {}
 
     def free(self, directory: Path, host: Host) -> None:
         """Frees a directory if a process holds it."""
         if self.holders.get(directory) is host:
             del self.holders[directory]
-            self.freed.unpark_all()
 
 
 class Lock:
     """In place of ``locked``."""
 
-    def __init__(self, machine: Machine, directory: Path, *, wait: bool) -> None:
+    def __init__(self, machine: Machine, directory: Path) -> None:
         self._machine = machine
         self._directory = directory
-        self._wait = wait
 
     def __enter__(self) -> None:
         machine, directory, host = self._machine, self._directory, _present()
-        if directory in machine.holders and self._wait:
-            raise HeldError(machine.freed)
         if directory in machine.holders or host.is_dead:
             raise DataInUse(f"{directory} is in use")
         directory.mkdir(parents=True, exist_ok=True)
@@ -219,8 +207,8 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
     async def open_unix_socket(_place: str) -> _Stream:
         return _Stream(await network().connect("", FOLLOWERS_PORT))
 
-    def locked(place: Path, *, wait: bool = False) -> Lock:
-        return Lock(machine, place, wait=wait)
+    def locked(place: Path) -> Lock:
+        return Lock(machine, place)
 
     really_lead, really_open = HostedSpace.lead, Daemon.open_topics
 

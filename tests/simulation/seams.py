@@ -28,7 +28,7 @@ from server.daemon import daemon
 from server.lane import Work
 from server.sessions import memory, shared
 from tests.simulation.hosts import here
-from tests.simulation.machine import FOLLOWERS_PORT, HeldError
+from tests.simulation.machine import FOLLOWERS_PORT
 from tests.simulation.network import Listening, Network
 from tests.simulation.store.threads import current
 
@@ -50,11 +50,7 @@ async def _in_thread(
     if (threads := current()) is not None:
         return await threads.run(function, *args, abandon=abandon_on_cancel)
     try:
-        while True:
-            try:
-                return function(*args)
-            except HeldError as held:
-                await held.freed.park()
+        return function(*args)
     finally:
         await _pause()
 

@@ -1,13 +1,17 @@
-"""What rewrites a log in place waits for followers to end, and the other way around."""
+"""What rewrites a log waits for followers to end, and they for it; a stand-by waits for its leader."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trio
 
 from server.cli.main import main
-from server.daemon.lock import DataInUse, followed, unfollowed
+from server.config.model import Config, Follow
+from server.daemon.directory import DirectoryHome
+from server.daemon.lock import DataInUse, followed, locked, unfollowed
 from tests.server.processes import DaemonProcess, follower
 
 
@@ -39,3 +43,18 @@ def test_compact_and_restore_refuse_a_directory_that_is_followed(
     finally:
         reader.stop()
     assert main(["log", "compact", "--data", str(data)]) == 0
+
+
+async def test_a_stand_by_that_waits_no_more_takes_no_lock(tmp_path: Path) -> None:
+    home = DirectoryHome(Config(("tcp:127.0.0.1:0",), tmp_path, follow=Follow(tmp_path, stand_by=True)))
+    with ExitStack() as held, ExitStack() as again:
+        with locked(tmp_path):
+            for _ in range(50):  # more than there are threads
+                with trio.move_on_after(0.001):
+                    await home.wait_turn(held, lambda: ["main"])
+        with trio.fail_after(20):
+            assert await home.wait_turn(again, lambda: ["main"]) == ["main"]
+        with pytest.raises(DataInUse), locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass
