@@ -53,6 +53,8 @@ RETRY_SECONDS: Final = 0.1
 MOST_REPORTING: Final = 256
 """Followers of one daemon: each costs it a packet or a datagram for each group of epochs on disk."""
 
+_SILENT: Final = "the leader of %s does not answer: %s"
+
 TOPICS: Final = ""
 """The space that stands for durable topics where hints are meant."""
 
@@ -293,6 +295,8 @@ class LeaderLink:
         self._name = f"follower-{os.getpid()}.sock"
         self.is_up = False
         """True while the leader answers."""
+        self._resets = 0
+        """How often the connection broke since the leader last answered."""
         self._running = trio.CancelScope()
 
     def end(self) -> None:
@@ -335,8 +339,12 @@ class LeaderLink:
                     hello = p.Hello(p.VERSION, f"~follower-{os.getpid()}", "follower", Map())
                     reports = Reports(stream.send_all, stream.receive_some)
                     await reports.run(hello, partial(report_of, self._daemon, self._name), self._take)
-            except (trio.BrokenResourceError, trio.TooSlowError, DataspaceError) as error:
-                logger.warning("the leader of %s does not answer: %s", self._daemon.config.data, error)
+            except trio.BrokenResourceError as error:  # it ended, and may be there again in a moment
+                self._resets += 1
+                level = logging.INFO if self._resets == 1 else logging.WARNING
+                logger.log(level, _SILENT, self._daemon.config.data, error)
+            except (trio.TooSlowError, DataspaceError) as error:
+                logger.warning(_SILENT, self._daemon.config.data, error)
             finally:
                 self._lose()
             await trio.sleep(RETRY_SECONDS)
@@ -346,6 +354,7 @@ class LeaderLink:
         if not self.is_up:
             logger.info("following %s", answer.get("url"))
         self.is_up = True
+        self._resets = 0
         epochs = numbers(answer.get("epochs"))
         for name, hosted in self._daemon.spaces.items():
             hosted.leader.url, hosted.leader.web = str(answer.get("url", "")), str(answer.get("web", ""))
