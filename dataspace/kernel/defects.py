@@ -29,6 +29,24 @@ ATTEMPTS: Final = 4
 """How often something is tried anew that a defect of the rules prevents."""
 
 
+def until_made(
+    make: Callable[[], T],
+    failed: Callable[[Exception, int], None],
+    last: Callable[[], T] | None = None,
+) -> T:
+    """Returns what ``make`` returns, which is called again after a defect.
+
+    ``failed`` gets each error with the number of the attempt, from 0, and raises an error that is no defect.
+    After ``ATTEMPTS`` defects ``last`` is called in place of it; if it is not given, ``make`` once more.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return make()
+        except Exception as error:  # noqa: BLE001  # a fence: a space goes on without what cannot be computed
+            failed(error, attempt)
+    return make() if last is None else last()
+
+
 class RulesFailed(InternalError):
     """A defect of the rules of a space ended a turn that no client has asked for; ``error`` is the cause."""
 
@@ -47,13 +65,12 @@ class Defects:
 
     def made(self, make: Callable[[], T], undo: Callable[[], None]) -> T:
         """Returns what ``make`` returns; after each defect it is undone, and tried with fewer texts."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return make()
-            except Exception as error:  # noqa: BLE001  # a fence: the space goes on without what cannot be rebuilt
-                self.note(error, attempt)
-                undo()
-        return make()
+
+        def failed(error: Exception, attempt: int) -> None:
+            self.note(error, attempt)
+            undo()
+
+        return until_made(make, failed)
 
     def note(self, error: Exception, attempt: int) -> None:
         """Chooses the texts to suspend after a defect, whose undoing has ended the program.

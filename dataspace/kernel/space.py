@@ -24,7 +24,7 @@ from dataspace.instants import GRID
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Claims, Epoch, EpochChanges
-from dataspace.kernel.defects import ATTEMPTS, RulesFailed
+from dataspace.kernel.defects import RulesFailed, until_made
 from dataspace.kernel.handles import ALL, SECRET, Handles
 from dataspace.kernel.limits import SpaceLimits, size_of, weights
 from dataspace.kernel.rule_facts import rules_in
@@ -280,13 +280,13 @@ class Space(SpaceState):
 
         Raises what ``submit_timed`` raises.  A defect of the rules suspends texts, and ends nothing.
         """
-        for attempt in range(ATTEMPTS):
-            try:
-                at_once(self._making(instant))
-                return
-            except RulesFailed as failed:
-                self.rules.defects.note(failed.error, attempt)
-        at_once(self._making(instant))
+
+        def failed(error: Exception, attempt: int) -> None:
+            if not isinstance(error, RulesFailed):
+                raise error
+            self.rules.defects.note(error.error, attempt)
+
+        until_made(lambda: at_once(self._making(instant)), failed)
 
     def _making(self, instant: int) -> Steps[None]:
         """Does it in steps where that is much."""

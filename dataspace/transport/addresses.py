@@ -193,6 +193,16 @@ def _unix(path: str) -> Address:
     return Address(path=path)
 
 
+def peer_of(connected: socket.socket) -> str:
+    """Returns the address of the other end of a socket: ``HOST:PORT``, ``unix``, or ``unknown`` once it is
+    gone."""
+    try:
+        name = connected.getpeername()
+    except OSError:
+        return "unknown"
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
+
+
 def unreachable(address: Address, error: OSError | None) -> Unreachable:
     """Returns the error for an address where nothing answers, with the system's reason if there is one."""
     reason = "no answer" if error is None else _reason(error)

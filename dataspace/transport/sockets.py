@@ -14,6 +14,7 @@ import socket
 from typing import Final, Protocol
 
 from dataspace.loops.here import loop
+from dataspace.transport.addresses import peer_of
 
 CHUNK: Final = 64 << 10
 """Bytes that one read takes at most."""
@@ -63,7 +64,7 @@ class SocketLink:
         self._more = True
         """True if there may be something to receive: the last read took a whole chunk, or there was none."""
         self._loop = loop()
-        self.peer = _name_of(connected)
+        self.peer = peer_of(connected)
 
     @property
     def number(self) -> int:
@@ -133,11 +134,3 @@ def _find_dead_peers(connected: socket.socket) -> None:
         if hasattr(socket, name):  # not every system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     # No TCP_USER_TIMEOUT: it would also disconnect a live peer that reads nothing for a while.
-
-
-def _name_of(connected: socket.socket) -> str:
-    try:
-        name = connected.getpeername()
-    except OSError:
-        return "unknown"
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"

@@ -22,7 +22,7 @@ from dataspace.flows.inputs import Interval, Streamed
 from dataspace.flows.mermaid import DiagramPart, mermaid, rows
 from dataspace.kernel.actions import Action
 from dataspace.kernel.bulk_assertions import replacing
-from dataspace.kernel.defects import ATTEMPTS
+from dataspace.kernel.defects import until_made
 from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.space import Space, Submit
 from dataspace.rules.engine.explaining import Explainer, Owners, Proof, Sight
@@ -159,16 +159,13 @@ def made(space: Space, turn: Callable[[], T]) -> T:
     A defect of the rules suspends texts in the end, and the daemon starts.  Raises what the turn refuses, and
     what the log raises.
     """
-    for attempt in range(ATTEMPTS):
-        try:
-            return turn()
-        except (Refused, UsageError, LogFailed):
-            raise
-        except Exception as error:  # a fence: what clients have left in a log keeps no daemon from starting
-            if space.damage is not None:
-                raise
-            space.rules.defects.note(error, attempt)
-    return turn()
+
+    def failed(error: Exception, attempt: int) -> None:
+        if isinstance(error, Refused | UsageError | LogFailed) or space.damage is not None:
+            raise error
+        space.rules.defects.note(error, attempt)
+
+    return until_made(turn, failed)
 
 
 def hold_from_start(

@@ -19,7 +19,7 @@ import trio
 from dataspace.errors import Closed, Refused
 from dataspace.instants import GRID, NEVER
 from dataspace.kernel.changes import Epoch
-from dataspace.kernel.defects import ATTEMPTS
+from dataspace.kernel.defects import until_made
 from dataspace.kernel.rule_facts import is_rule, rules_of
 from dataspace.kernel.space import MOST_INSTANTS, Space
 from dataspace.kernel.state import SteadyClock
@@ -189,15 +189,16 @@ def rebuild_windows(space: Space, log: Log, commits: GroupCommit | None = None) 
         commits.derived, commits.past = partial(derived_in, space), partial(past_of, space)
     if not space.limits.rules or space.rules.times.forms:
         return
-    for attempt in range(ATTEMPTS):
-        try:
-            _rebuild(space, log)
-            return
-        except Exception as error:  # a fence: what is remembered is lost, and the daemon starts
-            logger.exception("rules over time of space %s cannot be rebuilt: this is a defect", space.name)
-            space.rules.times.clear()
-            if attempt:  # else it may not come again
-                space.rules.defects.refuse(_timed(space), error)
+
+    def failed(error: Exception, attempt: int) -> None:
+        logger.error(
+            "rules over time of space %s cannot be rebuilt: this is a defect", space.name, exc_info=error
+        )
+        space.rules.times.clear()
+        if attempt:  # else it may not come again
+            space.rules.defects.refuse(_timed(space), error)
+
+    until_made(lambda: _rebuild(space, log), failed, last=lambda: None)  # what is remembered is lost then
 
 
 def _timed(space: Space) -> list[Pair]:

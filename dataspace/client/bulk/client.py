@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
-from dataspace.client.bulk.sockets import connected, peer_of
+from dataspace.client.bulk.sockets import connected
 from dataspace.codec import most_elements, pack
 from dataspace.errors import (
     Broken,
@@ -34,7 +34,7 @@ from dataspace.errors import (
     refusal_of,
 )
 from dataspace.kernel.changes import EpochChanges
-from dataspace.transport.addresses import Address
+from dataspace.transport.addresses import Address, peer_of
 from dataspace.transport.candidates import EACH_SECONDS, HOPS, READ, Candidates, joined, one_of, parse_urls
 from dataspace.transport.credentials import Credentials, Tls
 from dataspace.wire import packets as p

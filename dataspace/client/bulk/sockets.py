@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
 from dataspace.errors import Unreachable
 from dataspace.transport.addresses import Address, unreachable
 from dataspace.transport.credentials import Credentials, said_by_tls
-
-if TYPE_CHECKING:
-    pass
 
 
 def connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
@@ -34,15 +30,6 @@ def _secured(made: socket.socket, address: Address, credentials: Credentials) ->
     except BaseException:
         made.close()
         raise
-
-
-def peer_of(connected: socket.socket) -> str:
-    """Returns the address of the other end, as a link has it."""
-    try:
-        name = connected.getpeername()
-    except OSError:
-        return "unknown"
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
 
 
 def _opened(address: Address, timeout: float) -> socket.socket:

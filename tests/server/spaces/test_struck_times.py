@@ -43,7 +43,10 @@ TEXTS: Final = {
     "plain": "plain($x) <- f($x), not g($x).",
 }
 HEADS: Final = dict(zip(("busy", "late", "held", "seen", "whole", "silent", "plain"), TEXTS, strict=True))
-FENCES: Final = {"hold_from_start", "<lambda>", "rebuild_windows", "made", "run", "_run_fenced"}
+FENCES: Final = {
+    *("hold_from_start", "<lambda>", "rebuild_windows", "made", "run", "_run_fenced"),
+    *("until_made", "failed", "_make_timed"),
+}
 RULES: Final = [Record("rule", name, text) for name, text in TEXTS.items()]
 
 
@@ -112,7 +115,7 @@ def lines(most: int) -> Iterator[int]:
 def check_fence(error: BaseException) -> None:
     """Checks that the line that was struck is of a fence itself, which has none around it."""
     names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
-    assert names[-2] in FENCES and names[-1] == "trace", names
+    assert names[-3] in FENCES and names[-2:] == ["trace", "visit"], names
 
 
 # -- the turns of time ------------------------------------------------------------------------------------
