@@ -19,7 +19,7 @@ from dataspace.rules.engine.components import Components, PlacedRule, parted
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.engine.texts import Texts
+from dataspace.rules.engine.texts import Carried, Texts
 from dataspace.rules.language.hosted import Functions
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import READS_OF_AN_ACTION, Bounds, Costs, TickBudget, size_of
@@ -324,6 +324,8 @@ class Remaking:
         self._actions = actions
         self._waiting = {each.number: each for each in come}
         self._come = frozenset(self._waiting)
+        self.carried: Final = pool.texts.carried(self._waiting.values())
+        """What texts that come had before a row suspended them."""
         self._made: dict[ComponentEngine, Derived] = {}
         self._before: dict[Hashable, Value] = {}
         self._held: list[tuple[HeadRelation, Row]] = []
@@ -440,6 +442,8 @@ class Remaking:
         read = pool.base_facts.count({root for engine in old for root in engine.roots})
         if again or read or self._paid:
             pool.budget.allow(0, len(again) + len(self._held) + read, size_of(again), self._paid)
+        if self.carried.facts:
+            pool.budget.allow(0, *self.carried)
 
     def _is_new(self, engine: ComponentEngine) -> bool:
         """True if rules of the engine came in this tick."""
@@ -469,6 +473,10 @@ class Remaking:
             return ()
         if isinstance(failure, RuleFailed):
             row, tick = Map.of(list(failure.row.items())), self._tick if failure.resumes else None
+            if tick is not None and engine not in self._made:
+                facts = [*engine.derived()]
+                read = pool.base_facts.count(engine.roots)
+                pool.texts.carry(failure.rule, Carried(len(facts) + read, size_of(facts), engine.paid()))
             return pool.texts.suspend(failure.rule, failure.reason, row, tick=tick)
         if engine not in self._made:  # a defect, which may not come again
             return ()

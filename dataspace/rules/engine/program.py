@@ -141,7 +141,7 @@ class Program:
     def _affordable(self, come: list[PlacedRule]) -> list[PlacedRule]:
         """Suspends texts that would have to read too many facts in this tick; returns the rules of others.
 
-        A start reads any number, since no client waits for it.
+        A start reads any number, since no client waits for it; and so does a text that had read them before.
         """
         most = self.budget.bounds.reads
         if most is None or self._is_start:
@@ -149,7 +149,7 @@ class Program:
         read: set[Hashable] = set()
         total = 0
         for rule in come:
-            if self.texts.is_sound(rule):
+            if self.texts.is_sound(rule) and not self.texts.carried([rule]).facts:
                 facts = self._pool.reads(rule, read)
                 if total + facts > most:
                     limit = (
@@ -359,6 +359,8 @@ class Program:
         actions = None if self._is_start else self._cause(count)
         self.budget.begin(actions)
         remaking = Remaking(self._pool, self.ticks, come, actions)
+        if remaking.carried.facts:
+            self.budget.allow(0, *remaking.carried)
         remaking.remove(gone)
         grown = [engine for group in groups if (engine := remaking.join(*group)) is not None]
         engines = self._told(added, removed, messages, grown)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from dataspace.errors import Refused
 from dataspace.rules.engine.components import PlacedRule, placed
@@ -82,6 +82,17 @@ class Entry:
         return sum(len(rule.atoms) * max(rule.loops, len(rule.atoms)) for rule in self.rules)
 
 
+class Carried(NamedTuple):
+    """What a text had, with the rules beside it, when a row suspended it: it may have that again at once.
+
+    ``facts`` were read or derived, ``size`` are the bytes of the derived ones, ``work`` what they had cost.
+    """
+
+    facts: int = 0
+    size: int = 0
+    work: int = 0
+
+
 def check_windows(rules: Iterable[Rule], most: int | None) -> None:
     """Raises ``UsageError`` for a rule that looks back for more than so many microseconds."""
     for rule in rules:
@@ -127,6 +138,7 @@ class Texts:
         self.strict: Declarations = {}
         """The declarations that clients are held to."""
         self._declared: dict[str, Declaration] = {}
+        self._carried: dict[Pair, Carried] = {}
         self._unrelated: set[Value] = set()  # labels that are like no declared one
         self._count = self._loops = 0
         self._numbered = 0
@@ -146,6 +158,8 @@ class Texts:
         added, removed = list(added), list(removed)
         for pair in removed:
             self.resuming.forget(pair, for_good=pair not in added)
+            if pair not in added:
+                self._carried.pop(pair, None)
         gone = [self.entries.pop(pair, None) for pair in removed]
         lost = [rule for entry in gone if entry is not None for rule in self._retire(entry)]
         self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
@@ -307,6 +321,18 @@ class Texts:
             known = {str(at): value for at, value in entry.row.pairs()}
             self.resuming.watch((entry.name, entry.text), _watched(rule, entry.rules), known, tick)
         return self._retire(entry)
+
+    def carry(self, number: int, had: Carried) -> None:
+        """Notes what the text of a rule had that is suspended now because of a row."""
+        entry = self._owners.get(number)
+        if entry is not None:
+            self._carried[entry.name, entry.text] = had
+
+    def carried(self, rules: Iterable[PlacedRule]) -> Carried:
+        """Returns what texts had that come with these rules and were suspended by a row; O(rules)."""
+        entries = {id(entry): entry for rule in rules if (entry := self._owners.get(rule.number)) is not None}
+        had = [self._carried.get((entry.name, entry.text), Carried()) for entry in entries.values()]
+        return Carried(*[sum(each) for each in zip(Carried(), *had, strict=True)])
 
     def is_sound(self, rule: PlacedRule) -> bool:
         """True if a rule is carried out; O(1)."""

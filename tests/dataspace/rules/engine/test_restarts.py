@@ -256,3 +256,26 @@ def test_a_rule_that_goes_takes_no_other_along() -> None:
     turn(space, (RETRACT, 1_001))
     assert reasons(space).keys() == {"worse"}
     assert before <= set(space.index.values())
+
+
+@pytest.mark.parametrize("limits", [{"rule_reads": 50}, {"derived_per_turn": 50}, {"derive_work": 300}])
+def test_a_row_that_breaks_a_rule_for_a_while_breaks_it_for_no_longer(limits: dict[str, int]) -> None:
+    """What it had is derived again in one turn, though it came in many."""
+    space = Space("main", limits=SpaceLimits(**limits))
+    turn(space, rule("double", "d($x * 2) <- a($x)."), rule("beside", "e($x) <- d($x).", 1_001))
+    for at in range(60):
+        turn(space, (ASSERT, at, Record("a", at)))
+    whole = set(space.index.values())
+    assert reasons(space) == {} and len(whole) == 182
+    for _ in range(2):
+        turn(space, (ASSERT, 500, Record("a", "bad")), (ASSERT, 501, Record("a", "worse")))
+        assert reasons(space).keys() == {"double"}
+        turn(space, (RETRACT, 500))
+        assert reasons(space).keys() == {"double"}, "there is another one"
+        turn(space, (RETRACT, 501))
+        space.rules.resume("double")  # by itself it waits longer each time that it was in vain
+        space.advance(0)
+        assert reasons(space) == {} and set(space.index.values()) == whole
+    turn(space, (RETRACT, 1_000))
+    turn(space, rule("double", "d($x * 2) <- a($x)."))
+    assert reasons(space).keys() <= {"double"}, "a text that is added anew has had nothing"
