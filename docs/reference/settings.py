@@ -8,7 +8,7 @@ from pathlib import Path
 
 from docs.reference.tables import code, table
 from server.config import settings as read
-from server.config.bounds import BYTES, COUNT, MOST, MOST_BYTES, MOST_SECONDS, SECONDS, Bounds, Within
+from server.config.bounds import BYTES, COUNT, MOST, MOST_BYTES, MOST_SECONDS, SECONDS, SettingBounds, Within
 from server.config.settings import SETTINGS, Read, Setting, names, origins
 
 HEAD = """\
@@ -92,7 +92,7 @@ def _unit(how: Read) -> str:
     return unit if how.bounds in (SECONDS, BYTES, COUNT) else f"{unit}, {_bounds(how.bounds)}"
 
 
-def _bounds(bounds: Bounds) -> str:
+def _bounds(bounds: SettingBounds) -> str:
     """Returns bounds without a highest value that all settings share."""
     if bounds.most in (MOST_SECONDS, MOST_BYTES, MOST):
         return f"{'0, or ' if bounds.zero else ''}from {bounds.words.removeprefix('0, or ').split(' ')[0]}"

@@ -29,7 +29,7 @@ MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SettingBounds:
     """The least and the highest value; with ``zero`` also 0, which stands for something else."""
 
     least: float
@@ -44,7 +44,7 @@ class Bounds:
     def words(self) -> str:
         """The bounds as text.
 
-        >>> Bounds(0.05, 86_400.0).words, Bounds(128 << 20, 1 << 50, zero=True).words
+        >>> SettingBounds(0.05, 86_400.0).words, SettingBounds(128 << 20, 1 << 50, zero=True).words
         ('0.05 to 86400', '0, or 134217728 to 1125899906842624')
         """
         return f"{'0, or ' if self.zero else ''}{_shown(self.least)} to {_shown(self.most)}"
@@ -59,7 +59,7 @@ class Within:
     """Reads a number, and refuses what is not within bounds."""
 
     read: Callable[[object], object]
-    bounds: Bounds
+    bounds: SettingBounds
     unit: str = ""
 
     def __call__(self, value: object) -> object:
@@ -70,44 +70,48 @@ class Within:
         return found
 
 
-SECONDS: Final = Bounds(0.0, MOST_SECONDS)
-BYTES: Final = Bounds(0, MOST_BYTES)
-COUNT: Final = Bounds(0, MOST)
+SECONDS: Final = SettingBounds(0.0, MOST_SECONDS)
+BYTES: Final = SettingBounds(0, MOST_BYTES)
+COUNT: Final = SettingBounds(0, MOST)
 
-_WAIT: Final = Bounds(0.01, MOST_SECONDS)
+_WAIT: Final = SettingBounds(0.01, MOST_SECONDS)
 """A time for another machine to do something: less is over before a packet arrives."""
 
-_SOME: Final = Bounds(1, MOST)
+_SOME: Final = SettingBounds(1, MOST)
 """A count without which no client is served at all."""
 
 BOUNDS: Final = {
-    "heartbeat": Bounds(0.05, 86_400.0),
-    "stall": Bounds(0.001, MOST_SECONDS),
-    "hang": Bounds(0.05, MOST_SECONDS),
-    "stop": Bounds(0.01, 86_400.0),
-    "cluster.lease": Bounds(0.2, 3600.0),  # it is renewed every third of it, over a network
-    "followers": Bounds(0, 64),  # each costs the daemon a datagram for each group of epochs on disk
-    "log.archive_every": Bounds(0.01, MOST_SECONDS),
+    "heartbeat": SettingBounds(0.05, 86_400.0),
+    "stall": SettingBounds(0.001, MOST_SECONDS),
+    "hang": SettingBounds(0.05, MOST_SECONDS),
+    "stop": SettingBounds(0.01, 86_400.0),
+    "cluster.lease": SettingBounds(0.2, 3600.0),  # it is renewed every third of it, over a network
+    "followers": SettingBounds(0, 64),  # each costs the daemon a datagram for each group of epochs on disk
+    "log.archive_every": SettingBounds(0.01, MOST_SECONDS),
     "limits.connections": _SOME,
     "limits.strangers": _SOME,
     "limits.hello_seconds": _WAIT,
-    "limits.heartbeat_least": Bounds(0.01, 86_400.0),
-    "limits.memory": Bounds(128 * MIB, MOST_BYTES, zero=True),  # a daemon without facts takes some 60 MiB
-    "limits.waiting_bytes": Bounds(4096, MOST_BYTES),
-    "limits.name_bytes": Bounds(64, MOST_BYTES),  # names that clients choose for themselves are of 30 bytes
+    "limits.heartbeat_least": SettingBounds(0.01, 86_400.0),
+    "limits.memory": SettingBounds(
+        128 * MIB, MOST_BYTES, zero=True
+    ),  # a daemon without facts takes some 60 MiB
+    "limits.waiting_bytes": SettingBounds(4096, MOST_BYTES),
+    "limits.name_bytes": SettingBounds(
+        64, MOST_BYTES
+    ),  # names that clients choose for themselves are of 30 bytes
     "limits.lease_seconds": _WAIT,
     "limits.frame_seconds": _WAIT,
     "limits.stalled_seconds": _WAIT,
-    "limits.frame_bytes": Bounds(4096, 1 << 30),  # a greeting needs some 300 bytes
-    "limits.frame_elements": Bounds(256, 1 << 30),
+    "limits.frame_bytes": SettingBounds(4096, 1 << 30),  # a greeting needs some 300 bytes
+    "limits.frame_elements": SettingBounds(256, 1 << 30),
     "limits.streams": _SOME,
     "limits.all_streams": _SOME,
-    "limits.unsent_bytes": Bounds(4096, MOST_BYTES),
+    "limits.unsent_bytes": SettingBounds(4096, MOST_BYTES),
     "limits.requests": _SOME,
     "limits.actions_per_turn": _SOME,
     "quota.connections": _SOME,
     "quota.strangers": _SOME,
-    "web.header_bytes": Bounds(1024, MOST_BYTES),
+    "web.header_bytes": SettingBounds(1024, MOST_BYTES),
     "web.header_seconds": _WAIT,
     "web.idle_seconds": _WAIT,
     "web.body_seconds": _WAIT,

@@ -24,7 +24,7 @@ from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.addresses import parse_listen, parse_url
 from relay.log.retention import Retention
 from relay.store.address import StoreAddress, is_store_address
-from server.config.bounds import BOUNDS, BYTES, COUNT, MOST_SECONDS, SECONDS, Bounds, Within
+from server.config.bounds import BOUNDS, BYTES, COUNT, MOST_SECONDS, SECONDS, SettingBounds, Within
 from server.config.model import (
     ARCHIVE_SECONDS,
     COMMITTED,
@@ -341,7 +341,7 @@ def _number(name: str, read: Read, default: object, option: str | None = None) -
     return Setting(name, Within(read, BOUNDS.get(name, usual), unit), default, option)
 
 
-_USUAL: Final[Mapping[Read, tuple[Bounds, str]]] = {
+_USUAL: Final[Mapping[Read, tuple[SettingBounds, str]]] = {
     seconds: (SECONDS, "seconds"),
     number_of_bytes: (BYTES, "bytes"),
     count: (COUNT, ""),

@@ -17,7 +17,7 @@ import dataspace
 from dataspace import Record
 from dataspace.errors import Refused, UsageError
 from server.cli.parser import parser
-from server.config.bounds import BOUNDS, Bounds, Within
+from server.config.bounds import BOUNDS, SettingBounds, Within
 from server.config.file import load
 from server.config.model import Config
 from server.config.settings import SETTINGS, Setting
@@ -42,7 +42,7 @@ NO_NUMBERS: tuple[object, ...] = (
 )
 
 
-def bounds(name: str) -> Bounds:
+def bounds(name: str) -> SettingBounds:
     read = NUMBERS[name].read
     assert isinstance(read, Within)
     return read.bounds
@@ -83,7 +83,7 @@ def test_a_value_beyond_the_bounds_is_refused_with_them(setting: Setting) -> Non
             setting.read(nothing)
 
 
-def beyond(within: Bounds) -> Iterator[float]:
+def beyond(within: SettingBounds) -> Iterator[float]:
     """Numbers that are not in the bounds, on both sides."""
     yield -1
     yield within.most * 2
