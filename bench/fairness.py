@@ -36,10 +36,13 @@ the load took.  ``LOAD_mb`` is resident at its end, and ``LOAD_accounted_mb`` ac
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -47,7 +50,7 @@ import trio
 import dataspace
 from bench import _tenants, _web_loads
 from bench._figures import command_line, show
-from bench._processes import Side, serving
+from bench._processes import Served, Side, serving_on
 from dataspace.codec import pack
 from dataspace.transport.addresses import parse_url
 from dataspace.wire import packets as p
@@ -410,9 +413,21 @@ async def _watch(url: str, report: Connection) -> None:
             report.send(tuple(found))
 
 
+@contextmanager
+def _daemon(name: str, size: Size) -> Iterator[Served]:
+    """The daemon of a load, whose quota admits all shapes that it observes."""
+    others = ["http:127.0.0.1:0"] * (name in WEB)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder, "dataspace.toml")
+        settings.write_text(f"[quota]\nshapes = {size.shapes}\n")
+        options = "--config", str(settings), "--data"
+        with serving_on(str(Path(folder, "data")), *others, options=options) as served:
+            yield served
+
+
 def _samples(name: str, size: Size) -> Measured:
     """Returns what was measured beside a load."""
-    with serving(*["http:127.0.0.1:0"] * (name in WEB)) as served:
+    with _daemon(name, size) as served:
         innocent = Side.start(_innocent, served.url)
         watch = Side.start(_watch, served.url)
         other = Side.start(LOADS[name], served.others[0] if name in WEB else served.url, size)

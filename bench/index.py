@@ -9,9 +9,13 @@ has a callback of its own.  Rates are in CPU time of the process, with the colle
     types_pairs_per_s, types_…           200 record types × 5 patterns, two or three of which match
     deep_pairs_per_s, deep_…             the document's x(y(3, 4), $v, z(_, w(), _), _)
     nobody_pairs_per_s, nobody_…         values that no observer is interested in, beside 100 that are not met
+    shapes_N_…, shapes_N_…_ratio         N patterns of one label with wildcards in different places of 12, of
+                                         which none matches; the ratio is to the trie alone, without a net
+    depth_N_…, width_N_…                 256 such patterns, N levels down or with N places (16 with 4)
     handlers_per_s                       handlers installed and removed, of the N = 100 kind
     bytes_per_assertion                  of three small fields, beyond the value itself, beside 10 patterns
     bytes_per_handler                    of says($i const, $)
+    bytes_per_shape                      of the 1 024 patterns of shapes_N: a handler with a group of its own
 
 With ``--compiled`` the package is compiled first, into a directory of its own, and measured in a process of
 its own beside the transcription there; those figures begin with ``compiled_``.
@@ -33,6 +37,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
@@ -55,6 +60,9 @@ if __name__ != "index":
 
 CHUNK: Final = 2_000
 """Values made before each reading of the clock: few enough to be as warm as those that were just received."""
+
+FEW: Final = 100
+"""The same where a value may take milliseconds."""
 
 
 class Variant:
@@ -95,8 +103,9 @@ def _callback() -> Callable[[Event, tuple[Value, ...]], None]:
     return told
 
 
-def ours() -> Variant:
-    return Variant(Index(), lambda pattern: skeleton(_ours(pattern, capture())), lambda value: _ours(value))
+def ours(index: Index | None = None) -> Variant:
+    index = Index() if index is None else index
+    return Variant(index, lambda pattern: skeleton(_ours(pattern, capture())), lambda value: _ours(value))
 
 
 def theirs() -> Variant:
@@ -178,6 +187,50 @@ def nobody() -> tuple[list[Any], Callable[[int], Any]]:
     return observers(100)[0], lambda i: ("other", f"user{i % 100}", f"hello {i}")
 
 
+def shapes(count: int, places: int = 12, depth: int = 1) -> tuple[list[Any], Callable[[int], Any]]:
+    """Patterns with a constant or a wildcard at each place, so many levels down, and values without the
+    constant."""
+    chance = Random(1)
+    chosen = (
+        range(count)
+        if count <= 1 << places <= 1 << 12
+        else [chance.getrandbits(places) for _ in range(count)]
+    )
+
+    def nested(levels: list[Any]) -> Any:
+        found: Any = ("levels", *levels)
+        for _ in range(depth - 1):
+            found = ("nest", found)
+        return found
+
+    patterns = [
+        ("mqtt", nested([ANY if bits >> at & 1 else "q" for at in range(places)]), CAPTURED)
+        for bits in chosen
+    ]
+    return patterns, lambda i: ("mqtt", nested([f"level{at}" for at in range(places)]), i)
+
+
+def compare_shapes(name: str, case: tuple[list[Any], Callable[[int], Any]], rounds: int) -> dict[str, float]:
+    """Returns pairs and messages per second with a net, and the ratio to the trie alone."""
+    patterns, said = case
+    variants = {"net": ours(), "trie": ours(Index(in_trie=len(patterns)))}
+    for variant in variants.values():
+        for pattern in patterns:
+            variant.observe(pattern)
+    best: dict[tuple[str, str], float] = {}
+    for number in range(rounds):
+        for by, variant in variants.items():
+            for what in ("pairs", "messages"):
+                values = [variant.value_of(said(number * FEW + n)) for n in range(FEW)]
+                spent = getattr(variant, what)(values)
+                best[by, what] = min(best.get((by, what), spent), spent)
+    figures: dict[str, float] = {}
+    for what in ("pairs", "messages"):
+        figures[f"{name}_{what}_per_s"] = FEW / best["net", what]
+        figures[f"{name}_{what}_ratio"] = best["trie", what] / best["net", what]
+    return figures
+
+
 def handlers_per_s(variant: Variant, count: int) -> float:
     patterns = [("says", f"user{i}", CAPTURED) for i in range(count)]
     start = time.process_time()
@@ -220,10 +273,17 @@ def bytes_per_handler(count: int) -> float:
     return _bytes_of(lambda: [variant.index.add_handler(form, told) for form in forms].clear()) / count
 
 
+def bytes_per_shape(count: int) -> float:
+    variant = ours()
+    forms = [variant.skeleton_of(pattern) for pattern in shapes(count)[0]]
+    told = _callback()
+    return _bytes_of(lambda: [variant.index.add_handler(form, told) for form in forms].clear()) / count
+
+
 # -- the run ------------------------------------------------------------------------------------------
 
 
-def measure(rounds: int, sizes: Sequence[int], chunks: int) -> dict[str, float]:
+def measure(rounds: int, sizes: Sequence[int], chunks: int, shape_counts: Sequence[int]) -> dict[str, float]:
     figures: dict[str, float] = {}
     gc.disable()
     for n in sizes:
@@ -237,6 +297,12 @@ def measure(rounds: int, sizes: Sequence[int], chunks: int) -> dict[str, float]:
         for what, mine, other in compare(*case, rounds, chunks):
             figures[f"{name}_{what}_per_s"] = mine
             figures[f"{name}_{what}_ratio"] = mine / other
+    for n in shape_counts:
+        figures |= compare_shapes(f"shapes_{n}", shapes(n), rounds)
+    for n in (2, 8, 32):
+        figures |= compare_shapes(f"depth_{n}", shapes(shape_counts[1], depth=n), rounds)
+    for n in (4, 64):
+        figures |= compare_shapes(f"width_{n}", shapes(min(shape_counts[1], 1 << n), n), rounds)
     count = 10_000
     both = [(handlers_per_s(ours(), count), handlers_per_s(theirs(), count)) for _ in range(rounds)]
     figures["handlers_per_s"] = max(mine for mine, _ in both)
@@ -244,6 +310,7 @@ def measure(rounds: int, sizes: Sequence[int], chunks: int) -> dict[str, float]:
     gc.enable()
     figures["bytes_per_assertion"] = bytes_per_assertion(20_000)
     figures["bytes_per_handler"] = bytes_per_handler(20_000)
+    figures["bytes_per_shape"] = bytes_per_shape(shape_counts[-1])
     return figures
 
 
@@ -278,13 +345,17 @@ def main() -> None:
     if args.expect_compiled and not COMPILED:
         raise SystemExit("the compiled package was not found")
     chosen = ["--quick"] if args.quick else ["--rounds", str(args.rounds)]
-    figures = measure(1, [1, 100, 10_000], 2) if args.quick else measure(args.rounds, SIZES, 6)
+    if args.quick:
+        figures = measure(1, [1, 100, 10_000], 2, [16, 64])
+    else:
+        figures = measure(args.rounds, SIZES, 6, SHAPES)
     if args.compiled:
         figures |= measure_compiled(chosen)
     show(figures, as_json=args.json)
 
 
 SIZES: Final = [1, 100, 10_000, 100_000]
+SHAPES: Final = [16, 256, 1_024, 4_096]
 
 if __name__ == "__main__":
     main()

@@ -118,21 +118,31 @@ _LOSE: Final = [
 
 
 def group_code(
-    shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
+    shape: Shape,
+    paths: tuple[Path, ...],
+    checks: tuple[Check, ...],
+    usual: HandlerCode,
+    *,
+    in_trie: bool = True,
 ) -> GroupCode:
     """Returns the code of a group that compares these paths of values of this shape, and makes these
-    checks."""
+    checks.
+
+    Outside of the trie it looks for the shape as well, and does not keep idle values.
+    """
     if COMPILED or len(shape) + len(paths) + len(checks) + len(usual.captures) > WRITTEN:
-        places = Places(paths, checks)
+        places = Places(paths, checks, () if in_trie else shape)
         return GroupCode(usual, places, places.place)
-    return _group_code(shape, paths, checks, usual)
+    return _group_code(shape, paths, checks, usual, in_trie)
 
 
 @lru_cache(maxsize=1024)
 def _group_code(
-    shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
+    shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode, in_trie: bool
 ) -> GroupCode:
-    text = _Text(shape, "return MISSING")
+    text = _Text(shape, "return MISSING", establish=not in_trie)
+    if not in_trie:
+        text.establish()
     text.check(checks)
     text.write_place(paths)
     place = text.function("place", "value", ["return place"])
@@ -142,14 +152,20 @@ def _group_code(
     ]
     return GroupCode(
         usual,
-        Places(paths, checks),
+        Places(paths, checks, () if in_trie else shape),
         place,
-        text.function("file", "group, at, value, values, news", [*_FILE, *gained, *_GAIN]),
-        text.function("drop", "group, at, value, news", [*_DROP, *lost, *_LOSE]),
+        text.function("file", "group, at, value, values, news", [*_filing(_FILE, in_trie), *gained, *_GAIN]),
+        text.function("drop", "group, at, value, news", [*_filing(_DROP, in_trie), *lost, *_LOSE]),
         text.function("tell", "group, value", [*_TELL, *told, *_TOLD]),
     )
 
 
+def _filing(lines: list[str], in_trie: bool) -> list[str]:
+    """Returns the lines, without those for idle values where none are kept."""
+    return [line for line in lines if in_trie or line not in _IDLE]
+
+
+_IDLE: Final = ("    group.rest(at, place, values)", "    group.rouse(at, place)")
 _FILE: Final = [
     "leaf = group.leaves.get(place)",
     "if leaf is None:",
@@ -195,8 +211,7 @@ def match_reader(form: Skeleton) -> RowReader:
     if COMPILED or form.size > WRITTEN:
         return walking_matches(form)
     text = _Text(form.shape, "return None", establish=True)
-    for path, _ in form.shape:
-        text.parts(path)
+    text.establish()
     for path, constant in form.constants:
         text.refuse_unless_same(path, constant)
     text.check(form.checks)
@@ -219,8 +234,7 @@ def _alike_reader(
     if COMPILED or len(shape) + len(paths) + len(checks) + len(captures) > WRITTEN:
         return None
     text = _Text(shape, "return None", establish=True)
-    for path, _ in shape:
-        text.parts(path)
+    text.establish()
     text.check(checks)
     text.write_place(paths)
     return text.function(
@@ -282,6 +296,11 @@ class _Text:
         self.write(f"{name} = {part}" if of_class in (SEQUENCE, MAPPING) else f"{name} = {part}.fields")
         self._test(path)
         return name
+
+    def establish(self) -> None:
+        """Writes the tests for the whole shape."""
+        for path in self._classes:
+            self.parts(path)
 
     def check(self, checks: Iterable[Check]) -> None:
         for check in checks:
@@ -445,16 +464,23 @@ class ReaderRows:
 
 
 class Places:
-    """Reads the places of values: the key of the parts at certain paths, where certain checks hold."""
+    """Reads the places of values: the key of the parts at certain paths, where certain checks hold.
 
-    __slots__ = ("_checks", "_rows")
+    A shape that is known to be there is empty here.
+    """
 
-    def __init__(self, paths: tuple[Path, ...], checks: tuple[Check, ...]) -> None:
+    __slots__ = ("_checks", "_rows", "_shape")
+
+    def __init__(self, paths: tuple[Path, ...], checks: tuple[Check, ...], shape: Shape = ()) -> None:
         self._rows = ReaderRows(paths)
         self._checks = checks
+        self._shape = shape
 
     def place(self, value: Value) -> Hashable:
         """Returns the place, or ``MISSING`` where a check does not hold, or a part is missing."""
+        for path, of_class in self._shape:
+            if class_of(project(value, path)) != of_class:
+                return MISSING
         for check in self._checks:
             if not check.holds(value):
                 return MISSING

@@ -12,7 +12,7 @@ handler counts a restricted value if and only if the handler captures within the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
@@ -20,8 +20,9 @@ from index.errors import UsageError
 from index.patterns.events import Callback, Cleanup, Entry, Restricted, Visible
 from index.patterns.skeletons import Skeleton
 from index.trie.invariants import nodes_below
-from index.trie.nodes import At, Handler, News, Node, Values, at_of
-from index.trie.tree import Filling, Tree, enter, leave, of_class_at
+from index.trie.net import DiscriminationNet
+from index.trie.nodes import At, Group, Handler, News, Node, Values, at_of
+from index.trie.tree import IN_NET, IN_TRIE, Filling, Tree, enter, leave, of_class_at
 from index.values.freezing import frozen
 from index.values.positions import MISSING, Class, class_of
 from index.values.values import Record, Value
@@ -37,8 +38,8 @@ class Net(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexStatistics:
-    """Counts of what an index holds: values distinct and in all, and the parts of the trie with their
-    callbacks."""
+    """Counts of what an index holds: values distinct and in all, the parts of the trie and of the nets beside
+    it, and callbacks."""
 
     values: int
     copies: int
@@ -55,16 +56,17 @@ class Contents:
     restrictions of the values that have one.
     """
 
-    __slots__ = ("_root", "_tops", "copies", "fillings", "prepared", "tree", "values", "visible")
+    __slots__ = ("_nets", "_root", "_tops", "copies", "fillings", "prepared", "tree", "values", "visible")
 
-    def __init__(self) -> None:
+    def __init__(self, in_trie: int = IN_TRIE, in_net: int = IN_NET) -> None:
         self.values: Final[Values] = {}
         self.copies: Final[dict[At, int]] = {}
         self.visible: Final[dict[At, Visible]] = {}
         self.fillings: Final[list[Filling]] = []
         self.prepared: Final[list[Handler]] = []
         """The handlers that are being filled, and prepared handlers without a callback yet."""
-        self.tree: Final = Tree(self.values)
+        self.tree: Final = Tree(self.values, in_trie, in_net)
+        self._nets: Final[dict[Class, DiscriminationNet]] = self.tree.nets
         self._root = self.tree.root
         self._tops = self.tree.tops
 
@@ -94,7 +96,7 @@ class Contents:
         is_plain = not (copies and not copies.keys().isdisjoint(going))
         if not is_plain or not values.keys().isdisjoint(coming):
             return self._patch_copies(coming, added, going, removed, grown, gone)
-        is_watched = self._tops or self._root.each
+        is_watched = self._tops or self._root.each or self._nets
         if coming:
             values.update(zip(coming, added, strict=True))
             if is_watched:
@@ -205,6 +207,8 @@ class Contents:
                     below.values = of_class_at(node.values, below.shape[-1][0], of_class)
             for group in node.groups.values():
                 group.reset(node.values)
+        for net in self._nets.values():
+            net.reset(self.values)
 
     # -- handlers -------------------------------------------------------------------------------------
 
@@ -292,12 +296,14 @@ class Contents:
     def statistics(self) -> IndexStatistics:
         """Returns counts, in O(nodes + leaves)."""
         nodes = list(nodes_below(self._root))
-        leaves = [leaf for node in nodes for group in node.groups.values() for leaf in group.leaves.values()]
+        forms = [form for net in self._nets.values() for form in net.forms.values()]
+        groups = [group for node in nodes for group in node.groups.values()] + [each.group for each in forms]
+        leaves = [leaf for group in groups for leaf in group.leaves.values()]
         return IndexStatistics(
             values=len(self.values),
             copies=len(self.values) + sum(self.copies.values()),
             nodes=len(nodes),
-            groups=sum(len(node.groups) for node in nodes),
+            groups=len(groups),
             leaves=len(leaves),
             handlers=sum(len(handler.callbacks) for leaf in leaves for handler in leaf.handlers),
         )
@@ -309,7 +315,7 @@ class Contents:
         values = self.values
         if type(entry) is Restricted:
             values[at] = entry.value
-            _appear_restricted(self.visible, at, entry, self.tree.reached(entry.value), news)
+            self._appear_restricted(at, entry, news)
             return
         value: Value = entry
         values[at] = value
@@ -321,6 +327,8 @@ class Contents:
             top = self._tops.get(class_of(value))
         if top is not None:
             enter(top, at, value, news)
+        if self._nets:
+            self._enter_nets(at, value, news)
 
     def vanish(self, at: At, news: News) -> None:
         """Removes a value from all nodes that it reached: the reverse of ``appear``."""
@@ -328,7 +336,7 @@ class Contents:
             self._file_pending([at])
         value = self.values.pop(at)
         if self.visible and at in self.visible:
-            _vanish_restricted(self.visible, at, value, self.tree.reached(value), news)
+            self._vanish_restricted(at, value, news)
             return
         for group in self._root.each:
             group.drop(group, at, value, news)
@@ -338,6 +346,18 @@ class Contents:
             top = self._tops.get(class_of(value))
         if top is not None:
             leave(top, at, value, news)
+        if self._nets:
+            self._leave_nets(at, value, news)
+
+    def _enter_nets(self, at: At, value: Value, news: News) -> None:
+        """Files a value in the groups beside the trie."""
+        for group in self.tree.beside(value):
+            group.file(group, at, value, self.values, news)
+
+    def _leave_nets(self, at: At, value: Value, news: News) -> None:
+        """Does the reverse of ``_enter_nets``."""
+        for group in self.tree.beside(value):
+            group.drop(group, at, value, news)
 
     def _file_pending(self, going: list[At]) -> None:
         """Files what is about to be removed where it is pending."""
@@ -348,7 +368,7 @@ class Contents:
     def _file_all(self, coming: list[At], added: Sequence[Value], news: News) -> None:
         """Does ``appear`` for many values, but for the root: values of one label in a row share the way
         down."""
-        everything, tops, each = self.values, self._tops, self._root.each
+        everything, tops, nets, each = self.values, self._tops, self._nets, self._root.each
         last: Class | None = None
         top: Node | None = None
         for at, value in zip(coming, added, strict=True):
@@ -359,10 +379,12 @@ class Contents:
                 last, top = of, tops.get(of)
             if top is not None:
                 enter(top, at, value, news)
+            if nets:
+                self._enter_nets(at, value, news)
 
     def _drop_all(self, going: list[At], removed: Sequence[Value], news: News) -> None:
         """Does ``vanish`` for many values, but for the root, in the same way."""
-        tops, each = self._tops, self._root.each
+        tops, nets, each = self._tops, self._nets, self._root.each
         last: Class | None = None
         top: Node | None = None
         for at, value in zip(going, removed, strict=True):
@@ -373,6 +395,72 @@ class Contents:
                 last, top = of, tops.get(of)
             if top is not None:
                 leave(top, at, value, news)
+            if nets:
+                self._leave_nets(at, value, news)
+
+    # -- restricted values ----------------------------------------------------------------------------
+    #
+    # A restricted value is in the tables like any other, under a key that includes its restriction
+    # (HOWITWORKS); only the handlers of a leaf are checked one by one. Restricted values are rare, so this is
+    # short and not fast.
+
+    def _groups_of(self, value: Value) -> Iterator[tuple[Values, Group]]:
+        """Yields all groups that a value may meet, each with the values of its node."""
+        for node in self.tree.reached(value):
+            for group in node.each:
+                yield node.values, group
+        for group in self.tree.beside(value):
+            yield self.values, group
+
+    def _appear_restricted(self, at: At, entry: Restricted, news: News) -> None:
+        """Files a restricted value in all nodes that it reaches."""
+        self.visible[at] = entry.paths
+        value = entry.value
+        for node in self.tree.reached(value):
+            node.values[at] = value
+        for values, group in self._groups_of(value):
+            place = group.place(value)
+            if place is MISSING:
+                continue
+            leaf = group.leaves.get(place)
+            if leaf is None:
+                if group.in_trie:
+                    group.rest(at, place, values)
+                continue
+            leaf.values[at] = value
+            for handler in leaf.handlers:
+                if handler.code.paths <= entry.paths:
+                    handler.gain(handler, value, news)
+
+    def _vanish_restricted(self, at: At, value: Value, news: News) -> None:
+        """Takes a restricted value out of all nodes that it reached."""
+        paths = self.visible.pop(at)
+        for node in self.tree.reached(value):
+            node.values.pop(at, None)  # already removed from the root's table
+        for _, group in self._groups_of(value):
+            place = group.place(value)
+            if place is MISSING:
+                continue
+            leaf = group.leaves.get(place)
+            if leaf is None:
+                if group.in_trie:
+                    group.rouse(at, place)
+                continue
+            del leaf.values[at]
+            for handler in leaf.handlers:
+                if handler.code.paths <= paths:
+                    handler.lose(handler, value, news)
+
+    def collect(self, value: Value, paths: Visible | None, news: News) -> None:
+        """Adds to ``news`` the handlers that a message concerns; those within ``paths`` if it is
+        restricted."""
+        for _, group in self._groups_of(value):
+            leaf = group.leaves.get(group.place(value))
+            if leaf is not None:
+                for handler in leaf.handlers:
+                    row = handler.row(value, paths)
+                    if row is not None:
+                        news.append((handler, row))
 
 
 def completed(work: Callable[..., None], *args: object) -> None:
@@ -416,65 +504,3 @@ def are_unrestricted(things: Sequence[Entry]) -> TypeGuard[Sequence[Value]]:
         if type(thing) is Restricted:
             return False
     return True
-
-
-# -- restricted values -----------------------------------------------------------------------------
-#
-# A restricted value is in the tables like any other, under a key that includes its restriction (HOWITWORKS);
-# only the handlers of a leaf are checked one by one. Restricted values are rare, so this is short and not
-# fast.
-
-
-def _appear_restricted(
-    visible: dict[At, Visible], at: At, entry: Restricted, nodes: list[Node], news: News
-) -> None:
-    """Files a restricted value in all nodes that it reaches."""
-    visible[at] = entry.paths
-    value = entry.value
-    for node in nodes:
-        node.values[at] = value
-        for group in node.each:
-            place = group.place(value)
-            if place is MISSING:
-                continue
-            leaf = group.leaves.get(place)
-            if leaf is None:
-                group.rest(at, place, node.values)
-                continue
-            leaf.values[at] = value
-            for handler in leaf.handlers:
-                if handler.code.paths <= entry.paths:
-                    handler.gain(handler, value, news)
-
-
-def _vanish_restricted(
-    visible: dict[At, Visible], at: At, value: Value, nodes: list[Node], news: News
-) -> None:
-    """Takes a restricted value out of all nodes that it reached."""
-    paths = visible.pop(at)
-    for node in nodes:
-        node.values.pop(at, None)  # already removed from the root's table
-        for group in node.each:
-            place = group.place(value)
-            if place is MISSING:
-                continue
-            leaf = group.leaves.get(place)
-            if leaf is None:
-                group.rouse(at, place)
-                continue
-            del leaf.values[at]
-            for handler in leaf.handlers:
-                if handler.code.paths <= paths:
-                    handler.lose(handler, value, news)
-
-
-def collect_restricted(value: Value, paths: Visible | None, nodes: list[Node], news: News) -> None:
-    """Adds to ``news`` the handlers that a message concerns; those within ``paths`` if it is restricted."""
-    for node in nodes:
-        for group in node.each:
-            leaf = group.leaves.get(group.place(value))
-            if leaf is not None:
-                for handler in leaf.handlers:
-                    row = handler.row(value, paths)
-                    if row is not None:
-                        news.append((handler, row))

@@ -1,7 +1,8 @@
 """Drawings of the trie as it is now: text, a mermaid flowchart, or a graph for Graphviz.
 
 They show operators why an observer is called, or not, or slowly: nodes by their move and class, groups by
-their comparisons and checks, leaves by their constants, handlers by their captures; each with counts.
+their comparisons and checks, leaves by their constants, handlers by their captures; each with counts.  A net
+is drawn as a node of the root, with its groups.
 
 Always: nothing here changes anything; a drawing has a limited number of boxes, and texts from clients are
 escaped and cut, so that a drawing is harmless and of limited size.
@@ -13,13 +14,14 @@ import enum
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from index.errors import UsageError
 from index.patterns.skeletons import Check, CheckKind
 from index.patterns.text import unparse
+from index.trie.net import ANY_CLASS, DiscriminationNet
 from index.trie.nodes import Group, GroupKey, Leaf, Node
-from index.values.positions import MAPPING, SEQUENCE, Class, Missing, Move, Path, project
+from index.values.positions import MAPPING, SEQUENCE, Class, Missing, Move, Path, Shape, project
 from index.values.values import SECRET, Value, whole_text
 
 DEEPEST: Final = 48
@@ -47,6 +49,9 @@ class _Box:
     passed: bool = False
 
 
+Nets: TypeAlias = "Mapping[Class, DiscriminationNet]"
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """The way of one value: the nodes that it reaches, and its place in each of their groups."""
@@ -59,33 +64,35 @@ NOWHERE: Final = Passage(frozenset(), {})
 """The way of no value."""
 
 
-def passage(reached: Sequence[Node], value: Value) -> Passage:
-    """Returns the way of a value through the nodes that it reaches (``Tree.reached``); O(their groups)."""
-    places = {id(group): group.place(value) for node in reached for group in node.groups.values()}
+def passage(reached: Sequence[Node], beside: Sequence[Group], value: Value) -> Passage:
+    """Returns the way of a value through the nodes that it reaches (``Tree.reached``), and the groups beside
+    the trie that it may meet (``Tree.beside``); O(groups)."""
+    groups = [group for node in reached for group in node.groups.values()] + list(beside)
+    places = {id(group): group.place(value) for group in groups}
     found = {at: place for at, place in places.items() if not isinstance(place, Missing)}
     return Passage({id(node) for node in reached}, found)
 
 
 def rows(
-    root: Node, way: Passage = NOWHERE, *, most: int = 20, boxes: int = 1_000
+    root: Node, nets: Nets, way: Passage = NOWHERE, *, most: int = 20, boxes: int = 1_000
 ) -> Iterator[tuple[int, int, str, str, bool]]:
     """Yields the boxes of a drawing: number, number of the box above, kind, text, and if the way leads here.
 
     The first is the root, which is its own box above.  Boxes on the way are drawn before others.
     """
-    for number, above, box in _numbered(_boxes(root, most, boxes, way)):
+    for number, above, box in _numbered(_boxes(root, nets, most, boxes, way)):
         yield number, above, box.kind, box.text, box.passed
 
 
-def draw(root: Node, form: str = Drawing.TEXT, *, most: int = 20, boxes: int = 1_000) -> str:
-    """Returns a drawing of the trie below a node.
+def draw(root: Node, nets: Nets, form: str = Drawing.TEXT, *, most: int = 20, boxes: int = 1_000) -> str:
+    """Returns a drawing of the trie below a node, and of nets beside it.
 
     A box has at most ``most`` children, and there are about ``boxes`` in all; where there are more, the
     drawing has their number.  Raises ``UsageError`` for an unknown form.  O(boxes).
     """
     if form not in list(Drawing):
         raise UsageError(f"no form {form!r:.40} of drawings, there are {', '.join(Drawing)}")
-    top = _boxes(root, most, boxes)
+    top = _boxes(root, nets, most, boxes)
     if form == Drawing.TEXT:
         return "".join([f"{line}\n" for line in _text(top)])
     return "".join([f"{line}\n" for line in (_mermaid(top) if form == Drawing.MERMAID else _dot(top))])
@@ -94,7 +101,7 @@ def draw(root: Node, form: str = Drawing.TEXT, *, most: int = 20, boxes: int = 1
 # -- what is drawn ------------------------------------------------------------------------------------
 
 
-def _boxes(root: Node, most: int, limit: int, way: Passage = NOWHERE) -> _Box:
+def _boxes(root: Node, nets: Nets, most: int, limit: int, way: Passage = NOWHERE) -> _Box:
     top = _Box(f"root: {_count(len(root.values), 'value')}", "node", passed=id(root) in way.nodes)
     waiting = [(root, top, 1)]
     made = 1
@@ -116,6 +123,11 @@ def _boxes(root: Node, most: int, limit: int, way: Passage = NOWHERE) -> _Box:
             waiting.append((below, box.below[-1], depth + 1))
             made += 1
         _rest(box, len(node.groups) + len(nodes))
+    drawn = [_net(label, net, most, way) for label, net in nets.items()]
+    drawn.sort(key=lambda each: not each.passed)
+    top.below += drawn[:most]
+    if len(drawn) > most:
+        top.below.append(_Box(f"… {len(drawn) - most} more nets", "rest"))
     return top
 
 
@@ -130,9 +142,21 @@ def _node(move: Move, of_class: Class, node: Node, *, passed: bool) -> _Box:
     return _Box(text, "node", passed=passed)
 
 
-def _group(key: GroupKey, group: Group, most: int, way: Passage) -> _Box:
+def _net(label: Class, net: DiscriminationNet, most: int, way: Passage) -> _Box:
+    forms = list(net.forms.items())
+    forms.sort(key=lambda each: id(each[1].group) not in way.places)
+    below = [_group(key, form.group, most, way, shape[1:]) for (shape, key), form in forms[:most]]
+    of = "" if label == ANY_CLASS else f"{_class(label)}: "
+    text = f"{of}{_count(len(forms), 'more form')} in a net"
+    box = _Box(text, "node", below, passed=any(each.passed for each in below))
+    _rest(box, len(forms))
+    return box
+
+
+def _group(key: GroupKey, group: Group, most: int, way: Passage, shape: Shape = ()) -> _Box:
     paths, checks = key
-    asks = [f"compare {' '.join(map(_path, paths))}"] if paths else []
+    asks = [f"{_class(of)} at {_path(path)}" for path, of in shape]
+    asks += [f"compare {' '.join(map(_path, paths))}"] if paths else []
     asks += map(_check, checks)
     idle = f"; {_count(len(group.idle), 'idle place')}" if group.idle else ""
     box = _Box(f"{', '.join(asks) or 'whatever is there'}{idle}", "group", passed=id(group) in way.places)

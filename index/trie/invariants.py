@@ -13,8 +13,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from index.errors import InternalError
 from index.patterns.events import Entry, Restricted, Visible
+from index.trie.net import Branch, DiscriminationNet, LeafEntry
 from index.trie.nodes import At, Group, Handler, Leaf, Node, Values, at_of
-from index.values.positions import MISSING, TO_THE_ROOT, class_of, project, to_moves, visit
+from index.values.positions import MISSING, TO_THE_ROOT, Class, class_of, project, to_moves, visit
 from index.values.values import Value, keys
 
 
@@ -28,7 +29,11 @@ def nodes_below(root: Node) -> Iterator[Node]:
 
 
 def verify(
-    root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible], prepared: Sequence[Handler]
+    root: Node,
+    nets: Mapping[Class, DiscriminationNet],
+    copies: Mapping[At, int],
+    visible: Mapping[At, Visible],
+    prepared: Sequence[Handler],
 ) -> None:
     """Raises ``InternalError`` naming the first invariant that is broken; O(nodes × values).
 
@@ -45,7 +50,16 @@ def verify(
         _hold(node.each == tuple(node.groups.values()), f"the groups of {node.shape}")
         _verify_moves(node)
         for group in node.groups.values():
+            _hold(group.in_trie, "a group of a net in the trie")
             _verify_group(group, conforming, visible, prepared)
+    in_trie = {(node.shape, at): group for node in nodes_below(root) for at, group in node.groups.items()}
+    for net in nets.values():
+        _verify_net(net, root.values)
+        for key, form in net.forms.items():
+            _hold(not form.group.in_trie and not form.group.idle, "a group of a net keeps no idle values")
+            _verify_group(form.group, root.values, visible, prepared)
+            twice = key in in_trie and not form.group.leaves.keys().isdisjoint(in_trie[key].leaves)
+            _hold(not twice, "a leaf is in the trie and in a net")
     stands = (at == at_of(_entry(value, visible.get(at))) for at, value in root.values.items())
     _hold(all(stands), "each value stands under its own key")
     _hold(all(count > 0 for count in copies.values()), "copies are counted from one")
@@ -66,11 +80,50 @@ def _verify_moves(node: Node) -> None:
     _hold(len(to_moves([path for path, _ in node.shape])) == len(node.shape), "a move for each position")
 
 
+def _verify_net(net: DiscriminationNet, values: Values) -> None:
+    _hold(bool(net.forms), "a net without handlers")
+    entries = [entry for form in net.forms.values() for entry in form.entries.values()]
+    found: list[LeafEntry] = []
+    for branch in net.branches():
+        found += branch.entries
+        _hold(branch.groups == tuple(dict.fromkeys([e.form.group for e in branch.entries])), "its groups")
+        below = [each for answers in branch.questions.values() for each in answers.values()]
+        _hold(branch.size == len(branch.entries) + sum([each.size for each in below]), "entries of a branch")
+        _hold(branch.above is None or branch.size > 0, "a branch without entries")
+        _hold(all(branch.questions.values()), "a question without answers")
+        _hold(all(_are_admitted(branch) for branch in below), "a guard that all entries pass")
+        _hold(all(entry.branch is branch for entry in branch.entries), "the branch of an entry")
+        by_position = None if branch.positions is None else set(branch.positions.all())
+        _hold(by_position in (None, branch.questions.keys()), "the questions by position")
+    met = {entry for entry in entries if entry.required() is not None}
+    _hold(len(found) == len(met) and {*found} == met, "each entry that can be met is in one branch")
+    for form in net.forms.values():
+        _hold(form.entries.keys() == form.group.leaves.keys(), "an entry for each leaf")
+        for leaf in form.group.leaves.values():
+            for at in leaf.values:
+                _hold(form.group in net.reached(values[at]), "a value does not reach its group")
+
+
+def _are_admitted(branch: Branch) -> bool:
+    """True if all entries from a branch on require what leads there and what its guard has."""
+    waiting, wanted = [branch], dict(branch.guard)
+    if branch.question is not None:
+        wanted[branch.question] = branch.answer
+    for each in waiting:
+        waiting += [below for answers in each.questions.values() for below in answers.values()]
+        for entry in each.entries:
+            if not wanted.items() <= (entry.required() or {}).items():
+                return False
+    return True
+
+
 def _verify_group(
     group: Group, conforming: Values, visible: Mapping[At, Visible], prepared: Sequence[Handler]
 ) -> None:
     places = {at: group.place(value) for at, value in conforming.items()}
     expected = {at: place for at, place in places.items() if place is not MISSING}
+    if not group.in_trie:
+        expected = {at: place for at, place in expected.items() if place in group.leaves}
     kept = {place: group.held(place, conforming) for place in [*group.leaves, *group.idle]}
     _hold({at: place for place, values in kept.items() for at in values} == expected, "values by place")
     _hold(not group.leaves.keys() & group.idle.keys(), "a place is idle or has a leaf")

@@ -223,12 +223,14 @@ class Group:
     If idle values were not kept by their place, a new handler with one more constant would have to look at
     every value of the node.  If constants are names, each name belongs to one value, so a value that is
     alone at its place is kept without a table of its own.  ``place``, ``file``, ``drop`` and ``tell`` are
-    generated for its positions (``readers.GroupCode``).
+    generated for its positions (``readers.GroupCode``).  A group that is not in the trie keeps no idle values
+    (``net``).
     """
 
-    __slots__ = ("drop", "file", "idle", "leaves", "place", "places", "tell", "usual")
+    __slots__ = ("drop", "file", "idle", "in_trie", "leaves", "place", "places", "tell", "usual")
 
-    def __init__(self, code: GroupCode) -> None:
+    def __init__(self, code: GroupCode, *, in_trie: bool = True) -> None:
+        self.in_trie = in_trie
         self.usual = code.usual
         self.places = code.places
         self.place = code.place
@@ -245,7 +247,7 @@ class Group:
         if leaf is not None:
             leaf.values[at] = value
             leaf.gain(value, news)
-        elif place is not MISSING:
+        elif place is not MISSING and self.in_trie:
             self.rest(at, place, values)
 
     def walk_out(self, at: At, value: Value, news: News) -> None:
@@ -255,7 +257,7 @@ class Group:
         if leaf is not None:
             del leaf.values[at]
             leaf.lose(value, news)
-        elif place is not MISSING:
+        elif place is not MISSING and self.in_trie:
             self.rouse(at, place)
 
     def walk_by(self, value: Value) -> None:
@@ -283,16 +285,22 @@ class Group:
                 handler.rows.clear()
                 handler.more = None
         for at, value in values.items():
-            place = self.place(value)
-            leaf_there = self.leaves.get(place)
-            if leaf_there is not None:
-                leaf_there.values[at] = value
-                for handler in leaf_there.handlers:
-                    row = handler.row(value, None)
-                    if row is not None:
-                        handler.add(row)
-            elif place is not MISSING:
+            place = self.hold(at, value)
+            if place is not MISSING:
                 self.rest(at, place, values)
+
+    def hold(self, at: At, value: Value) -> Hashable:
+        """Adds a value to the leaf at its place and calls no callback; returns the place if there is none."""
+        place = self.place(value)
+        leaf = self.leaves.get(place)
+        if leaf is None:
+            return place
+        leaf.values[at] = value
+        for handler in leaf.handlers:
+            row = handler.row(value, None)
+            if row is not None:
+                handler.add(row)
+        return MISSING
 
     def rest(self, at: At, place: Hashable, values: Values) -> None:
         """Adds one of the node's values to those without a leaf; O(1)."""

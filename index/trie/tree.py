@@ -11,10 +11,16 @@ for each.  So a *filling* installs the handler empty, with the nodes, group and 
 then on new values are filed there like in all other places.  Earlier values are *pending*, and are filed a
 few at a time.
 
-Always: a walk returns each node once, and exactly the nodes whose shape the value has; no node exists
-without a handler at it or below it.  Each value is filed in the new places of a filling or pending; a pending
-value is filed before it is removed, so that its removal finds it at its place; nothing reads the new places
-until nothing is pending.
+A node tries all its groups, and each of them keeps each value.  So only the first forms of a label are laid
+out; further forms, with groups of their own, are in a *net* (``net``), which costs a value nothing unless it
+meets their requirements.  A leaf there is filled from all values of its label, as nothing is kept for it
+before.  So that many leaves of one form cost that only a few times, a form that has some in the net gets its
+further leaves in the trie: the more, the more forms are there.
+
+Always: a walk returns each node once, and exactly the nodes whose shape the value has; no node or net exists
+without a handler at it or below it; a place has one leaf, in the trie or in a net.  Each value is filed in
+the new places of a filling or pending; a pending value is filed before it is removed, so that its removal
+finds it at its place; nothing reads the new places until nothing is pending.
 """
 
 from __future__ import annotations
@@ -23,31 +29,74 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 from index.patterns.events import Visible
-from index.patterns.readers import handler_code
+from index.patterns.readers import HandlerCode, handler_code
 from index.patterns.skeletons import Skeleton
+from index.trie.net import ANY_CLASS, DiscriminationNet, NetForm
 from index.trie.nodes import At, Group, Handler, Leaf, News, Node, Values
 from index.values.positions import TO_THE_ROOT, Class, Path, class_of, project, step
 from index.values.values import COMPILED, Record, Value
 
+IN_TRIE: Final = 16
+"""Forms of one label that are laid out in the trie, whatever they are: trying so many takes some
+microseconds."""
+
+IN_NET: Final = 16
+"""Leaves of one form in a net, before further ones make it the next form beyond ``IN_TRIE`` in the trie."""
+
 
 class Tree:
-    """The nodes of one index, whose values are in ``values``.
+    """The nodes of one index, whose values are in ``values``, and the nets beside them.
 
-    ``tops`` are the nodes below the root, by the class of a whole value.
+    ``tops`` are the nodes below the root, and ``nets`` have the forms that are not in the trie, by the class
+    of a whole value.
     """
 
-    __slots__ = ("root", "tops")
+    __slots__ = ("_in_net", "_in_trie", "nets", "root", "tops")
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, in_trie: int = IN_TRIE, in_net: int = IN_NET) -> None:
+        self._in_trie: Final = in_trie
+        self._in_net: Final = in_net
         self.root: Final = Node((), values)
         self.tops: Final[dict[Class, Node]] = self.root.moves.setdefault(
             TO_THE_ROOT, {}
         )  # stays, even if empty
+        self.nets: Final[dict[Class, DiscriminationNet]] = {}
 
     def reached(self, value: Value) -> list[Node]:
         """Returns all nodes whose shape a value has, the root first."""
         top = self.tops.get(class_of(value))
         return [self.root] if top is None else [self.root, *reached(top, value)]
+
+    def beside(self, value: Value) -> list[Group]:
+        """Returns the groups outside of the trie that a value may meet."""
+        found: list[Group] = []
+        of_class = class_of(value)
+        for of in (ANY_CLASS, of_class):
+            net = None if of is None else self.nets.get(of)
+            if net is not None:
+                found += net.reached(value)
+        return found
+
+    def _form(self, skeleton: Skeleton) -> NetForm | None:
+        """Returns the form of a skeleton in a net, if it is there."""
+        net = self.nets.get(_label(skeleton)) if self.nets else None
+        return None if net is None else net.forms.get((skeleton.shape, skeleton.group))
+
+    def _leaf_beside(self, skeleton: Skeleton) -> Leaf | None:
+        """Returns the leaf at the place of a skeleton in a net, if it is there."""
+        form = self._form(skeleton)
+        return None if form is None else form.group.leaves.get(skeleton.place)
+
+    def _is_beside(self, skeleton: Skeleton, way: list[Node]) -> bool:
+        """True if the leaf of a skeleton is in a net, or would be; O(nodes of the label) for a new leaf of a
+        form that is not in the trie."""
+        form = self._form(skeleton)
+        if form is not None and skeleton.place in form.group.leaves:
+            return True
+        if len(way) > len(skeleton.way) and skeleton.group in way[-1].groups:
+            return False
+        more = _forms_in_trie(skeleton, way) - self._in_trie
+        return more >= 0 and (form is None or len(form.group.leaves) < self._in_net * (more + 1))
 
     def _way(self, skeleton: Skeleton) -> list[Node]:
         """Returns the nodes on the way to a skeleton, the root first, as far as they exist."""
@@ -73,6 +122,10 @@ class Tree:
 
     def look(self, skeleton: Skeleton) -> tuple[Handler | None, Values]:
         """Returns what ``find`` and ``candidates`` do, with one walk."""
+        if self.nets:
+            beside = self._leaf_beside(skeleton)
+            if beside is not None:
+                return beside.handler(skeleton.captures), beside.values
         way = self._way(skeleton)
         values = way[-1].values
         group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
@@ -88,9 +141,13 @@ class Tree:
         ``visible`` has the restrictions of the values that have one.  O(values of the shape) for a new group.
         Where an exception interrupts it, ``prune`` must follow.
         """
-        node = self._extend(skeleton)
-        code = handler_code(node.shape, skeleton.captures)
-        leaf = node.group(skeleton.group, code).open(skeleton.place, node.values)
+        code = handler_code(skeleton.shape, skeleton.captures)
+        way = self._way(skeleton)
+        if self._is_beside(skeleton, way):
+            leaf = self._open_beside(skeleton, code, way[-1].values)
+        else:
+            node = self._extend(skeleton, way)
+            leaf = node.group(skeleton.group, code).open(skeleton.place, node.values)
         handler = Handler(code)
         for at, value in leaf.values.items():
             row = handler.row(value, visible.get(at))
@@ -107,6 +164,8 @@ class Tree:
         """
         way = self._way(skeleton)
         node, before = way[-1], way[-1].values
+        if self._is_beside(skeleton, way):
+            return self._begin_beside(skeleton, before)
         new: list[tuple[Path, Class, Node]] = []
         for at in range(len(way) - 1, len(skeleton.way)):
             move, of_class = skeleton.way[at]
@@ -127,16 +186,48 @@ class Tree:
         leaf.serve((*leaf.handlers, handler))
         return made
 
+    def _begin_beside(self, skeleton: Skeleton, values: Values) -> Filling:
+        """Does ``begin`` for a handler whose leaf is in a net, or is to be."""
+        code = handler_code(skeleton.shape, skeleton.captures)
+        handler = Handler(code)
+        leaf = self._leaf_beside(skeleton)
+        if leaf is None:
+            leaf = Leaf({})
+            group = self._net(skeleton).open(skeleton, code, leaf)
+            made = Filling(skeleton, handler, group, [], values, values)
+            made.leaf = leaf
+        else:
+            made = Filling(skeleton, handler, None, [], values, leaf.values)
+        leaf.serve((*leaf.handlers, handler))
+        return made
+
+    def _open_beside(self, skeleton: Skeleton, code: HandlerCode, values: Values) -> Leaf:
+        """Returns the leaf of a skeleton in a net, created if needed: O(values) then."""
+        leaf = self._leaf_beside(skeleton)
+        if leaf is None:
+            leaf = Leaf({})
+            group = self._net(skeleton).open(skeleton, code, leaf)
+            place_of, place = group.place, skeleton.place
+            leaf.values.update({at: value for at, value in values.items() if place_of(value) == place})
+        return leaf
+
+    def _net(self, skeleton: Skeleton) -> DiscriminationNet:
+        """Returns the net for the label of a skeleton, created if needed."""
+        label = _label(skeleton)
+        net = self.nets.get(label)
+        if net is None:
+            net = self.nets[label] = DiscriminationNet()
+        return net
+
     def needs(self, skeleton: Skeleton, filling: Filling) -> bool:
         """True if a skeleton has its handler, or would have it, where a filling is not done; O(path)."""
         way = self._way(skeleton)
         group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
-        return filling.concerns(way, group, self.find(skeleton))
+        return filling.concerns(way, group, self._leaf_beside(skeleton), self.find(skeleton))
 
-    def _extend(self, skeleton: Skeleton) -> Node:
+    def _extend(self, skeleton: Skeleton, way: list[Node]) -> Node:
         """Returns the node of a shape, created with those on the way (HOWITWORKS, "extend"); O(values) for a
-        new one."""
-        way = self._way(skeleton)
+        new one.  ``way`` has the nodes that exist."""
         node, done = way[-1], len(way) - 1
         for move, of_class in skeleton.way[done:]:
             path = skeleton.shape[done][0]
@@ -152,6 +243,8 @@ class Tree:
         Any of that may be gone, or not be there yet: for a handler whose installation or removal was
         interrupted.
         """
+        if self.nets:
+            self._prune_beside(skeleton)
         way, of, place = self._way(skeleton), skeleton.group, skeleton.place
         if len(way) > len(skeleton.way):
             group = way[-1].groups.get(of)
@@ -168,6 +261,39 @@ class Tree:
             if not way.pop().is_idle:
                 return
             way[-1].detach(move, of_class)
+
+    def _prune_beside(self, skeleton: Skeleton) -> None:
+        """Does ``prune`` for a handler that is in a net, if there is one."""
+        label = _label(skeleton)
+        net = self.nets.get(label)
+        if net is None:
+            return
+        leaf = self._leaf_beside(skeleton)
+        if leaf is not None:
+            leaf.serve(tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures]))
+        if leaf is None or not leaf.handlers:
+            net.close(skeleton)
+        if not net.forms:
+            self.nets.pop(label, None)
+
+
+def _label(skeleton: Skeleton) -> Class:
+    """Returns the class of all values that a pattern matches."""
+    return skeleton.shape[0][1] if skeleton.shape else ANY_CLASS
+
+
+def _forms_in_trie(skeleton: Skeleton, way: list[Node]) -> int:
+    """Returns how many forms with the label of a skeleton are in the trie; O(nodes of the label)."""
+    if not skeleton.shape:
+        return len(way[0].groups)
+    count = 0
+    waiting = way[1:2]
+    while waiting:
+        node = waiting.pop()
+        count += len(node.groups)
+        for table in node.moves.values():
+            waiting.extend(table.values())
+    return count
 
 
 Trail: TypeAlias = tuple[Value, ...]
@@ -242,10 +368,10 @@ class Filling:
     """One handler that is being filled.
 
     ``nodes`` are the new nodes, each with the class that values have at a path; ``group`` is the new group,
-    or None if only the handler is new.
+    or None if only the handler is new.  ``leaf`` is a new leaf in a net, whose group is ``group``.
     """
 
-    __slots__ = ("_group", "_nodes", "_order", "_pending", "_values", "handler", "skeleton")
+    __slots__ = ("_group", "_nodes", "_order", "_pending", "_values", "handler", "leaf", "skeleton")
 
     def __init__(
         self,
@@ -261,6 +387,7 @@ class Filling:
         self.skeleton: Final = skeleton
         self.handler: Final = handler
         self._group: Final = group
+        self.leaf: Leaf | None = None
         self._nodes: Final = nodes
         self._values: Final = values
         self._pending: Final = before.copy()
@@ -272,10 +399,15 @@ class Filling:
         """Returns how many values are pending."""
         return len(self._pending)
 
-    def concerns(self, way: list[Node], group: Group | None, handler: Handler | None) -> bool:
-        """True if nodes, a group or a handler are among the new places, or reached through them."""
+    def concerns(
+        self, way: list[Node], group: Group | None, beside: Leaf | None, handler: Handler | None
+    ) -> bool:
+        """True if nodes, a group, a leaf in a net or a handler are among the new places, or reached through
+        them."""
         if self._nodes:
             return self._nodes[0][2] in way
+        if self.leaf is not None:
+            return beside is self.leaf
         return group is self._group if self._group is not None else handler is self.handler
 
     def fill(self, count: int) -> bool:
@@ -306,7 +438,12 @@ class Filling:
             node.values[at] = value
         news: News = []  # nobody is called yet
         group = self._group
-        if group is None:
+        leaf = self.leaf
+        if leaf is not None:
+            if group is not None and group.place(value) == self.skeleton.place:  # others have theirs
+                leaf.values[at] = value
+                leaf.gain(value, news)
+        elif group is None:
             row = self.handler.row(value, None)
             if row is not None:
                 self.handler.add(row)

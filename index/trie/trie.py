@@ -4,7 +4,8 @@ The algorithm of "Efficient, Imperative Dataspaces for Conversational Concurrenc
 skeleton is laid out as a path of *moves* from node to node, by the classes of the structure that it needs; at
 the end of the path a *group* collects handlers by which positions they compare, a *leaf* by the constants
 found there, and a *handler* holds the captures that its callbacks were called with.  To add, remove or send a
-value is one walk over the nodes that its structure reaches, with one table look-up for each group.
+value is one walk over the nodes that its structure reaches, with one table look-up for each group.  Where one
+label has many forms of patterns, a *net* beside the trie finds the groups that a value may meet.
 
 Always: every node, group, leaf and handler holds exactly the values that conform to its place, and none
 exists without a handler; a callback runs only when the first value with its captures comes, the last one
@@ -37,7 +38,6 @@ from index.trie.contents import (
     Net,
     all_entries,
     are_unrestricted,
-    collect_restricted,
     completed,
     entry_of,
     not_here,
@@ -46,7 +46,7 @@ from index.trie.contents import (
 from index.trie.drawings import NOWHERE, draw, passage, rows
 from index.trie.invariants import verify
 from index.trie.nodes import At, News, all_at, at_of
-from index.trie.tree import reached
+from index.trie.tree import IN_NET, IN_TRIE, reached
 from index.values.freezing import all_frozen, frozen
 from index.values.positions import class_of
 from index.values.values import COMPILED, Record, Value, keys
@@ -80,18 +80,20 @@ class Index:
     """
 
     __slots__ = (
-        "_contents", "_copies", "_fillings", "_prepared", "_root", "_telling", "_tops", "_tree",
+        "_contents", "_copies", "_fillings", "_nets", "_prepared", "_root", "_telling", "_tops", "_tree",
         "_values", "_visible",
     )  # fmt: skip
 
-    def __init__(self) -> None:
-        self._contents = contents = Contents()
+    def __init__(self, *, in_trie: int = IN_TRIE, in_net: int = IN_NET) -> None:
+        """``in_trie`` and ``in_net`` say when forms of one label go into a net (``tree``)."""
+        self._contents = contents = Contents(in_trie, in_net)
         self._values = contents.values
         self._copies = contents.copies
         self._visible = contents.visible
         self._tree = contents.tree
         self._fillings = contents.fillings
         self._prepared = contents.prepared
+        self._nets = contents.tree.nets
         self._root = contents.tree.root
         self._tops = contents.tree.tops
         self._telling = False
@@ -206,6 +208,9 @@ class Index:
                             group.walk_by(value)
                         else:
                             group.tell(group, value)
+            if self._nets:
+                for group in self._tree.beside(value):
+                    group.tell(group, value)
         finally:
             self._telling = False
 
@@ -457,12 +462,14 @@ class Index:
 
     def draw(self, form: str = "text", *, most: int = 20) -> str:
         """Returns a drawing of the trie, as ``text``, ``mermaid`` or ``dot``; see ``drawings``."""
-        return draw(self._root, form, most=most)
+        return draw(self._root, self._nets, form, most=most)
 
     def drawn_rows(self, *values: Value, most: int = 20) -> Iterator[tuple[int, int, str, str, bool]]:
         """Yields the boxes of a drawing; with a value, those on its way are marked (``drawings.rows``)."""
-        way = passage(self._tree.reached(values[0]), values[0]) if values else NOWHERE
-        return rows(self._root, way, most=most)
+        way = NOWHERE
+        if values:
+            way = passage(self._tree.reached(values[0]), self._tree.beside(values[0]), values[0])
+        return rows(self._root, self._nets, way, most=most)
 
     def check(self) -> None:
         """Verifies every invariant; raises ``InternalError`` that names the first that is broken.
@@ -471,13 +478,12 @@ class Index:
         """
         while self._fillings:
             self._contents.fill_all(self._fillings[0].skeleton)
-        verify(self._root, self._copies, self._visible, self._prepared)
+        verify(self._root, self._nets, self._copies, self._visible, self._prepared)
 
     def _pass(self, message: Entry, news: News) -> None:
         """Collects the handlers of a message; nothing is kept."""
         paths = message.paths if isinstance(message, Restricted) else None
-        value = plain(message)
-        collect_restricted(value, paths, self._tree.reached(value), news)
+        self._contents.collect(plain(message), paths, news)
 
     def _tell_all(self, grown: News, said: News, gone: News) -> None:
         """Calls the callbacks of a patch: additions, then messages, then removals."""

@@ -179,7 +179,7 @@ class Quotas:
     shapes: int = 256
     """Different shapes of the patterns that the principal observes of one label in one space.
 
-    Values of the label may be compared with each shape, so more shapes slow down all clients.
+    Values of the label are compared with each shape that they may match.
     """
     leases: int = 16_384
     readers: int = 512

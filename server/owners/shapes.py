@@ -2,8 +2,9 @@
 
 Patterns that differ in constants or in captures alone have one shape, and a value finds all of them by one
 look-up.  Patterns whose constants are at other positions, or which ask for another structure or another
-class, are further shapes: each value of the label may have to be compared with each of them.  So the shapes
-of one label are bounded for each principal, since the turns of all others pay for them.
+class, are further shapes.  Each value of the label is compared with the shapes that it may match, which a
+hostile client can make all of them.  So the shapes of one label are bounded for each principal, since the
+turns of all others pay for them.
 
 Always: a shape is counted once, however many streams observe it, and until the last of them has ended.
 """

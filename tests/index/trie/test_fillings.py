@@ -25,6 +25,8 @@ PATTERNS: list[Value] = [
 ]
 parts: st.SearchStrategy[Value] = st.sampled_from([0, 1, 2, Record("q", 1), Record("q", 2), Map({"k": 1})])
 facts = st.one_of(st.builds(Record, st.just("p"), parts, parts), parts)
+limits = st.sampled_from([16, 0, 1])
+"""Forms of a label in the trie, and leaves of a form in a net, before others go elsewhere."""
 steps = st.lists(
     st.tuples(st.sampled_from(["add", "remove", "patch", "swap", "fill", "other", "reset"]), facts, facts),
     max_size=25,
@@ -37,12 +39,16 @@ def _rows(index: Index, pattern: Value) -> dict[object, int]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(facts, min_size=1, max_size=12), st.permutations(PATTERNS), steps)
+@given(st.lists(facts, min_size=1, max_size=12), st.permutations(PATTERNS), steps, limits, limits)
 def test_it_holds_what_it_would_hold_had_it_been_there_from_the_start(
-    before: list[Value], order: list[Value], done: list[tuple[str, Value, Value]]
+    before: list[Value],
+    order: list[Value],
+    done: list[tuple[str, Value, Value]],
+    in_trie: int,
+    in_net: int,
 ) -> None:
     """Three handlers are filled at a time; in the other index they are installed before anything is there."""
-    index, other, some = Index(), Index(), order[:3]
+    index, other, some = Index(in_trie=in_trie, in_net=in_net), Index(), order[:3]
     for pattern in some:
         other.add_handler(skeleton(pattern), lambda _event, _row: None)
     index.add_handler(skeleton(order[3]), lambda _event, _row: None)

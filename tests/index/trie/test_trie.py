@@ -101,9 +101,9 @@ restrictions: st.SearchStrategy[Visible | None] = st.one_of(
 class IndexMachine(RuleBasedStateMachine):
     """The index beside a bag of values and a list of patterns, each value matched against each pattern."""
 
-    @initialize()
-    def begin(self) -> None:
-        self.index = Index()
+    @initialize(in_trie=st.sampled_from([16, 0, 1]), in_net=st.sampled_from([16, 0, 1]))
+    def begin(self, in_trie: int, in_net: int) -> None:
+        self.index = Index(in_trie=in_trie, in_net=in_net)
         self.bag: dict[object, list[tuple[Value, Visible | None]]] = {}
         self.handlers: list[tuple[Value, _Ear]] = []
         self.prepared: dict[Hashable, tuple[Value, bool]] = {}

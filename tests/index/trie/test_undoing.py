@@ -52,8 +52,8 @@ class _Ear:
 class _Room:
     """An index with facts and handlers, and the ear and the list that operations use."""
 
-    def __init__(self, prepare: Callable[[_Room], object]) -> None:
-        self.index = Index()
+    def __init__(self, prepare: Callable[[_Room], object], in_trie: int) -> None:
+        self.index = Index(in_trie=in_trie)
         self.index.patch(FACTS, ())
         self.ears = [_Ear() for _ in BASE]
         for pattern, ear in zip(BASE, self.ears, strict=True):
@@ -181,10 +181,10 @@ def _following(room: _Room, pattern: Value) -> Any:
     return heard, order
 
 
-def _check(name: str, pattern: Value, at: int, error: type[BaseException]) -> bool:
+def _check(name: str, pattern: Value, at: int, error: type[BaseException], in_trie: int) -> bool:
     """One operation that is struck, beside rooms where it was not: whether it was long enough for that."""
     prepare, act = OPERATIONS[name]
-    rooms = [_Room(lambda room: prepare(room, pattern)) for _ in range(4)]
+    rooms = [_Room(lambda room: prepare(room, pattern), in_trie) for _ in range(4)]
     room, before, done, dropped = rooms
     is_struck = False
     try:
@@ -207,13 +207,15 @@ def _check(name: str, pattern: Value, at: int, error: type[BaseException]) -> bo
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize(
+    ("error", "in_trie"), [(KeyboardInterrupt, 16), (RuntimeError, 16), (KeyboardInterrupt, 0)]
+)
 @pytest.mark.parametrize("of", PATTERNS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_exception_at_any_line_leaves_all_or_nothing(
-    name: str, of: str, error: type[BaseException]
+    name: str, of: str, error: type[BaseException], in_trie: int
 ) -> None:
     at = 1 + (0 if THOROUGH else (len(name) + len(of) + len(error.__name__)) % STRIDE)
-    while _check(name, PATTERNS[of], at, error):
+    while _check(name, PATTERNS[of], at, error, in_trie):
         at += 1 if THOROUGH else STRIDE
     assert at > 10
