@@ -471,7 +471,7 @@ class HostedSpace:
     def members_back(self, owner: str) -> None:
         """Has no group wait for members of a session any more, which has all its streams again."""
         if self.leads:
-            self.groups.expect_no_more(owner)
+            self.groups.awaited.expect_no_more(owner)
 
     def members_left(self, owner: str, *, blame: bool) -> None:
         """Gives back what the members of a session have from groups; with ``blame`` they have failed."""

@@ -12,12 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 import trio
 
 from dataspace.errors import Closed, Refused
-from index.values.values import Value, key
 from relay.following.following import Following
 from relay.groups.members import GroupCounts, GroupMember, GroupOptions, JobDelivery
 from relay.groups.state import At, GroupStates
@@ -25,6 +24,7 @@ from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from server.lane import input_handled
 from server.owners.accounts import Account
+from server.spaces.groups.awaiting import Awaited, AwaitedMembers
 from server.spaces.groups.failures import (
     fenced,
     give_up,
@@ -59,14 +59,7 @@ HANDED_BYTES: Final = 2_048
 SETTLE_SECONDS: Final = 1.0
 """Seconds after a start in which members that come back keep what they had, and nothing is handed out."""
 
-AWAITED_SECONDS: Final = 6.0
-"""The same of a group with members that the log knows and that are not back: a client whose daemon was away
-for long waits up to 4 s between two attempts."""
-
 NEVER: Final = 1 << 63
-
-Awaited: TypeAlias = tuple[str, float, Value]
-"""The owner of a session that may come back, its grace in seconds, and a pattern that it had a stream for."""
 
 RETRY_SECONDS: Final = 1.0
 """Seconds after an error that belongs to no group until all groups are looked at again."""
@@ -88,10 +81,7 @@ class SpaceGroups(SettledGroups):
         """The durable topics of the daemon."""
         self.moved = trio.lowlevel.ParkingLot()
         """Where tasks wait until a group has read more."""
-        self._held: dict[WorkGroup, None] = {}
-        """Groups that hand out nothing yet, since members may come back."""
-        self._awaited: set[str] = set()
-        """The owners of sessions for which groups wait."""
+        self.awaited = AwaitedMembers(self.by_name, self.wake)
         self.past = GroupCounts()
         """What groups have counted that were deleted."""
         self.accounts: dict[str, Account] = {}
@@ -120,7 +110,7 @@ class SpaceGroups(SettledGroups):
         self.states = states
         try:
             self._lead(was_clean=was_clean)
-            self._await(awaited)
+            self.awaited.expect(awaited)
         except Exception as error:  # noqa: BLE001  # a fence: ``run`` takes up the groups that are left
             self.defect(error)
 
@@ -129,8 +119,7 @@ class SpaceGroups(SettledGroups):
             group.core.close()
         self.feeding.lead(self.states)
         self._quiet.clear()
-        self._held.clear()
-        self._awaited.clear()
+        self.awaited.clear()
         self.by_name.clear()
         self.of_topics.clear()
         self._placed.clear()
@@ -143,27 +132,6 @@ class SpaceGroups(SettledGroups):
             stop_refused(self)
         for group in self.by_name.values() if not was_clean else ():
             group.opens = trio.current_time() + SETTLE_SECONDS
-
-    def _await(self, awaited: Sequence[Awaited]) -> None:
-        """Has groups wait for the members that may come back, for as long as they may, within a bound."""
-        patterns = {key(group.pattern): list[WorkGroup]() for group in self.by_name.values()}
-        for group in self.by_name.values() if awaited else ():
-            patterns[key(group.pattern)].append(group)
-        for owner, grace, pattern in awaited:
-            for group in patterns.get(key(pattern), ()):
-                group.awaited.add(owner)
-                self._awaited.add(owner)
-                until = trio.current_time() + min(grace, AWAITED_SECONDS)
-                group.opens_late = max(group.opens_late, until)
-
-    def expect_no_more(self, owner: str) -> None:
-        """Notes that the session of an owner is back, or has ended: no group waits for it; O(groups)."""
-        if owner not in self._awaited:
-            return
-        self._awaited.discard(owner)
-        for group in self.by_name.values():
-            group.awaited.discard(owner)
-        self.wake()
 
     def begin(self, name: str) -> WorkGroup | None:
         """Serves a group as its definition and its state in the log are; returns None if it cannot be."""
@@ -266,7 +234,7 @@ class SpaceGroups(SettledGroups):
         times.append(self._look_again)
         if self._due < NEVER:
             times.append(now + (self._due - wall) / 1e6)
-        times += [group.settled_at(now) for group in self._held]
+        times += self.awaited.times(now)
         return min(times, default=float("inf"))
 
     def _has_late(self, now: float) -> bool:
@@ -281,10 +249,7 @@ class SpaceGroups(SettledGroups):
         if self._look_again <= now:
             self._look_at_all()
         self._follow_log()
-        for group in [each for each in self._held if each.settled_at(now) <= now]:
-            del self._held[group]
-            if self.by_name.get(group.name) is group:
-                self.touched(group)
+        self._dirty |= dict.fromkeys(self.awaited.settled(now))
         for group in list(self.by_name.values()):
             try:
                 left = self._come_due(group, now, wall, left)
@@ -337,18 +302,11 @@ class SpaceGroups(SettledGroups):
             dirty.insert(0, first)
         for group in dirty:
             if self._dirty.pop(group, group) is None and not group.failure:
-                if group.settled_at(now) > now:
-                    self._hold(group)
+                if self.awaited.holds(group, now):
                     continue
                 left = self._hand_out(group, left)
         if self._dirty:
             self.feeding.more.set()
-
-    def _hold(self, group: WorkGroup) -> None:
-        """Hands out nothing of a group until its members are back, or may not come any more."""
-        if group not in self._held:
-            self._held[group] = None
-            self.wake()
 
     def is_stuck(self) -> bool:
         """True while the disk is full, and the backlog of the log is beyond its limits."""
@@ -547,7 +505,7 @@ class SpaceGroups(SettledGroups):
         for group, member in list(self._members.get(owner, {}).values()):
             self.leave(group, member, blame=blame)
         self._members.pop(owner, None)
-        self.expect_no_more(owner)
+        self.awaited.expect_no_more(owner)
 
     @fenced
     def took(self, group: WorkGroup, delivery: JobDelivery) -> None:

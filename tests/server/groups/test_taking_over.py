@@ -14,9 +14,10 @@ from dataspace import Record
 from dataspace.kernel.actions import SEND
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
+from server.spaces.groups.awaiting import AWAITED_SECONDS
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.groups import AWAITED_SECONDS, SETTLE_SECONDS
+from server.spaces.groups.groups import SETTLE_SECONDS
 from server.spaces.groups.reading import read_behind
 from tests.server.groups.spaces import BareSpace
 from tests.server.processes import DaemonProcess
@@ -166,7 +167,7 @@ async def test_a_group_waits_for_known_sessions_with_its_pattern(
             groups.join(groups.find("w"), back, "session:w", ())
             groups.wake()
         elif comes == "with all its streams":
-            groups.expect_no_more("session:w")
+            groups.awaited.expect_no_more("session:w")
         await trio.sleep(10)
         late = {"never": AWAITED_SECONDS, "too late": 3.0}.get(comes, 2.0)
         assert got["other"] - began == pytest.approx(SETTLE_SECONDS, abs=0.3)
