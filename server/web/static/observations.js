@@ -271,6 +271,7 @@ export class Observation {
 
   /** Called when the client has reconnected. */
   reopen(number, resumed, moved) {
+    if (this.#over) return;
     const { after, asOf, upto } = this.#options;
     const isPast = after !== null || asOf !== null || upto !== null;
     if (moved && isPast && this.#newest === after && !this.#restated) {

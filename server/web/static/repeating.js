@@ -3,7 +3,14 @@
  *
  * The daemon may have carried the lost request out, so it is sent again only where twice is as good as once. The caller of
  * any other one gets `Broken`, which says that it may have taken effect.
+ *
+ * A daemon that does not reach the database of its store says so (`store-away`): streams are opened again after a pause.
  */
+
+import { DataspaceError } from "./errors.js";
+
+const STORE_AWAY = "store-away";
+const AWAY_MILLIS = 250;
 
 const READS = [
   ...["sync", "status", "frontier", "within", "who", "owners", "index", "actors", "sessions"],
@@ -19,4 +26,19 @@ export function repetition(verb, args) {
   const changes = !READS.includes(verb) && !(verb === "rules" && args?.ask !== "resume");
   const isSafe = !changes || SAME.includes(verb) || verb === "rules" || (verb === "group-alter" && SET.includes(args?.what));
   return { changes, isSafe };
+}
+
+/** Ends a stream with the error of the daemon, or opens it again after the last epoch that came, as after a lost connection. */
+export async function failOrReopen(session, stream, refusal) {
+  if (refusal.code !== STORE_AWAY) return stream.fail(refusal);
+  const before = session.welcome;
+  await new Promise((resolve) => setTimeout(resolve, AWAY_MILLIS));
+  if (!session.isOpen) return stream.fail(session.ended);
+  const now = session.welcome;
+  try {
+    stream.reopen(session.nextStream++, now === before, now.space !== before.space);
+  } catch (error) {
+    if (!(error instanceof DataspaceError)) throw error;
+    stream.fail(error);
+  }
 }

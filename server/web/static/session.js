@@ -12,7 +12,7 @@ import { Heartbeat } from "./heartbeat.js";
 import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
 import { DRAIN_MILLIS, LASTING_MILLIS, Patience, PATIENT } from "./patience.js";
-import { repetition } from "./repeating.js";
+import { failOrReopen, repetition } from "./repeating.js";
 import { checkWebSocket, webSocket } from "./transport.js";
 import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
 
@@ -329,7 +329,7 @@ export class Session {
       case ERROR:
         refusal = new Refused(second, third, fourth);
         if (this.streams.has(first) && this.#isSentBy(refusal)) return this.leave(refusal); // it is opened again
-        return this.#endStream(first, (stream) => stream.fail(refusal));
+        return this.#endStream(first, (stream) => failOrReopen(this, stream, refusal));
       case ANSWER:
         return this.#settle(first, (request) => request.resolve(second));
       case DENIED:
