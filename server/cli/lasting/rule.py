@@ -16,7 +16,7 @@ import trio
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
 from dataspace.foreign import read_utf8, tame
-from dataspace.kernel.actions import ASSERT, RETRACT, Action
+from dataspace.kernel.actions import ASSERT, RETRACT, WITHDRAW, Action
 from dataspace.rules.language.parser import read_text
 from index.patterns.text import parse, parse_pattern, unparse
 from index.values.jsons import to_json
@@ -99,7 +99,7 @@ async def _keep(space: RemoteSpace, name: str, text: str) -> bool:
     except Refused as refusal:
         if refusal.code != "unknown-handle":
             raise
-        await _commit(space, fresh)
+        await _commit(space, (WITHDRAW, _named(name)), fresh)  # another client may have asserted one
         return False
     return True
 
@@ -116,20 +116,23 @@ async def _texts(space: RemoteSpace, name: str) -> set[Value]:
 
 
 async def remove(args: argparse.Namespace) -> int:
-    """Retracts the rule of a durable owner."""
+    """Retracts the rule of a durable owner, whatever client has asserted it."""
     async with connect(args, owner=args.durable) as space:
-        try:
-            await _commit(space, (RETRACT, _handle(args.name)))
-        except Refused as refusal:
-            if refusal.code != "unknown-handle":
-                raise
-            raise Refused(refusal.code, tame(f"{args.durable} has added no rule {args.name}")) from None
+        wanted = Map({"owner": args.durable, "pattern": _named(args.name)})
+        answer = await space.request("withdraw", wanted)
+        if not isinstance(answer, Map) or not answer.get("retracted"):
+            raise Refused("unknown-handle", tame(f"{args.durable} has added no rule {args.name}"))
     say(tame(f"removed rule {args.name}"))
     return 0
 
 
 async def _commit(space: RemoteSpace, *actions: Action) -> None:
     await (await space.submit(actions)).wait()
+
+
+def _named(name: str) -> Value:
+    """Returns the pattern of the rules of a name."""
+    return Record("rule", name, Record("_"))
 
 
 def _handle(name: str) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import dataspace
+from dataspace import Record
 from tests.server.cli.test_command import Running, run
 from tests.server.processes import DaemonProcess
 
@@ -195,3 +197,19 @@ def test_a_rule_over_time_says_since_when_and_how_long_still(url: str) -> None:
     assert {"rule", "lacks", "due"} == row.keys()
     proof = rows(url, "why", 'fresh("a")')
     assert proof[1]["literal"].startswith("now < (@") and {"since", "until"} <= proof[1].keys()
+
+
+def test_a_rule_of_an_owner_is_found_whatever_client_asserted_it(url: str) -> None:
+    """Over HTTP, or from a program, the claim has another handle than the command would choose."""
+    remove = ("rule", "remove", "page-two", "--durable", "pages")
+    with dataspace.connect_blocking(url, owner="pages") as space:
+        for name in ("page-one", "page-two"):
+            space.assert_(Record("rule", name, "page($x) <- road($x, _)."))
+    assert run(url, "rule", "remove", "page-one", "--durable", "pages").stderr == "removed rule page-one\n"
+    text = "zwei($x) <- road($x, _)."
+    assert run(url, "rule", "add", "page-two", text, "--durable", "pages").returncode == 0
+    with dataspace.connect_blocking(url) as space:
+        found = space.matches("rule($name:str, $text:str)")
+    assert [row for row in found if str(row[0]).startswith("page-")] == [("page-two", text)]
+    assert run(url, *remove).returncode == 0
+    assert "pages has added no rule page-two" in run(url, *remove).stderr
