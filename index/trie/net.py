@@ -166,8 +166,8 @@ class DiscriminationNet:
 
     def __init__(self) -> None:
         self.forms: Final[dict[FormKey, NetForm]] = {}
-        self._top: Branch | None = None
-        """The branches; None where they are to be built again."""
+        self._top: Branch | None = Branch(None, None, None)
+        """The branches; None where an exception has left them to be built again."""
         self._questions: dict[Asked, NetQuestion] = {}
         self._tripled = _SPARE
 
