@@ -77,7 +77,7 @@ async def _wait_archived(url: str) -> None:
             await trio.sleep(0.02)
 
 
-@pytest.mark.torture
+@pytest.mark.torture(long=True)
 async def test_a_defect_at_any_line_of_a_task_for_tenants_ends_nothing_else(
     tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
