@@ -12,8 +12,8 @@ from typing import Final
 
 from dataspace.rules.language.parser import read_rules
 from index.values.values import Record, Value, key
-from tests.dataspace.rules.oracle import follow
 from tests.guarantees.history import History, take_in
+from tests.model.rules import follow
 
 DERIVED: Final = "rules"
 """The owner of derived facts."""

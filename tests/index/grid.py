@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from index.patterns.patterns import DISCARD, capture, discard, exact, lit
 from index.values.values import Map, Record, Value, key, keys
-from tests.index import oracle
+from tests.model import patterns as oracle
 
 Tree: TypeAlias = "tuple[str, tuple[Tree, ...]] | None"
 """A kind of structure with what is in it; None is a leaf."""

@@ -16,7 +16,7 @@ from dataspace.rules.language.parser import read_rules
 from index.patterns.patterns import capture, matcher
 from index.values.values import Record, Value, key
 from tests.dataspace.kernel.ledger import Ledger
-from tests.dataspace.rules.oracle import follow
+from tests.model.rules import follow
 
 TEXT = """
     reach($x, $y) <- edge($x, $y). reach($x, $z) <- reach($x, $y), edge($y, $z).

@@ -3,7 +3,7 @@ turn: for each form, all histories of a few turns with the same value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, combinations, product
 from typing import Final
 
@@ -11,10 +11,9 @@ import pytest
 
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
-from dataspace.rules.language.arithmetic import time_of
 from index.values.values import Record
-from tests.dataspace.rules.test_times import START, Run, errors
-from tests.dataspace.rules.time_oracle import GRID, MS, WINDOW, History, Occurrence, State
+from tests.dataspace.rules.test_times import MS, WINDOW, Run, errors
+from tests.model.rules import GRID
 
 SPAN: Final = 20 * MS
 PLAIN, LONGER, BASE, DEVICE = (
@@ -26,92 +25,23 @@ PLAIN, LONGER, BASE, DEVICE = (
 DERIVING: Final = Record("rule", "derives", "r($d, $v) <- base($d, $v).")
 
 
-def _within(h: History, longer: int = 0) -> list[Occurrence]:
-    return h.within("r", "it", SPAN + longer)
-
-
-def _stays(h: History) -> list[Occurrence]:
-    return [each for each in h.stays("r", "it") if each[2] is None]
-
-
-def _one(label: str, *fields: object) -> set[Record]:
-    return {Record(label, *fields)}
-
-
-def _counted(h: History) -> set[Record]:
-    values = [2] * len(_within(h))
-    return _one("it", len(values), sum(values), 2.0) if values else set()
-
-
-def _last(h: History) -> set[Record]:
-    times = [since for _, since, _ in _within(h)]
-    return _one("it", time_of(max(times)), len(times)) if times else set()
-
-
-def _final(h: History) -> set[Record]:
-    groups: dict[int, int] = {}
-    for _, time, _ in h.occurrences("r", "it"):
-        start = time // WINDOW * WINDOW
-        if start + WINDOW <= h.now < start + SPAN + WINDOW:
-            groups[start] = groups.get(start, 0) + 1
-    return {Record("it", time_of(start), count) for start, count in groups.items()}
-
-
-def _floored(h: History) -> set[Record]:
-    groups: dict[int, int] = {}
-    for _, time, _ in _within(h, WINDOW):
-        start = time // WINDOW * WINDOW
-        groups[start] = groups.get(start, 0) + 1
-    return {Record("it", time_of(start), count) for start, count in groups.items()}
-
-
-def _silent(h: History) -> set[Record]:
-    is_old = h.states[h.begun["it"]].time + SPAN <= h.now
-    return _one("it", "a") if DEVICE in h.states[-1].facts and is_old and not _within(h) else set()
-
-
-def _count_if(label: str, found: Sequence[object]) -> set[Record]:
-    return _one(label, len(found)) if found else set()
-
-
-FORMS: Final[dict[str, tuple[str, Callable[[History], set[Record]]]]] = {
-    "within": ("it($d) <- r($d, _) within 20 ms.", lambda h: _one("it", "a") if _within(h) else set()),
-    "count": ("it(count()) <- r($d) within 20 ms.", lambda h: _count_if("it", _within(h))),
-    "mean": ("it(count($v), sum($v), avg($v)) <- r($d, $v) within 20 ms.", _counted),
-    "last": ("it(max($t), count()) <- r(_) at $t within 20 ms.", _last),
-    "at": (
-        "it($d, $t) <- r($d, _) at $t.",
-        lambda h: {Record("it", "a", time_of(t)) for _, t, _ in _stays(h)},
-    ),
-    "counted at": ("it(count()) <- r($d) at $t.", lambda h: _count_if("it", _stays(h))),
-    "at within": (
-        "it($d, $t) <- r($d, $v) at $t within 20 ms.",
-        lambda h: {Record("it", "a", time_of(t)) for _, t, _ in _within(h)},
-    ),
-    "now": (
-        "it(count()) <- r($d) at $t, $t + 20 ms <= now.",
-        lambda h: _count_if("it", [1 for _, t, _ in _stays(h) if t + SPAN <= h.now]),
-    ),
-    "until": (
-        "it($d) <- r($d) at $t, now < $t + 20 ms.",
-        lambda h: _one("it", "a") if any(h.now < t + SPAN for _, t, _ in _stays(h)) else set(),
-    ),
-    "for": (
-        "it($d) <- (r($d, $v), $v > 1) for 20 ms.",
-        lambda h: {
-            Record("it", each)
-            for each in h.lasting("it", lambda facts: {f.fields[0] for f in facts if f.label == "r"}, SPAN)
-        },
-    ),
-    "final": ("final(it($m, count())) <- r($d) at $t within 60 ms, $m = floor($t, 40 ms).", _final),
-    "floor": ("it($m, count()) <- r($d) at $t within 60 ms, $m = floor($t, 40 ms).", _floored),
-    "silence": ("it($d) <- dev($d), not r($d, _) within 20 ms.", _silent),
-    "group": (
-        "it($n) <- dev($d), count() of (r($d, $v) within 20 ms) = $n.",
-        lambda h: _count_if("it", _within(h)) if DEVICE in h.states[-1].facts else set(),
-    ),
+FORMS: Final = {
+    "within": "it($d) <- r($d, _) within 20 ms.",
+    "count": "it(count()) <- r($d) within 20 ms.",
+    "mean": "it(count($v), sum($v), avg($v)) <- r($d, $v) within 20 ms.",
+    "last": "it(max($t), count()) <- r(_) at $t within 20 ms.",
+    "at": "it($d, $t) <- r($d, _) at $t.",
+    "counted at": "it(count()) <- r($d) at $t.",
+    "at within": "it($d, $t) <- r($d, $v) at $t within 20 ms.",
+    "now": "it(count()) <- r($d) at $t, $t + 20 ms <= now.",
+    "until": "it($d) <- r($d) at $t, now < $t + 20 ms.",
+    "for": "it($d) <- (r($d, $v), $v > 1) for 20 ms.",
+    "final": "final(it($m, count())) <- r($d) at $t within 60 ms, $m = floor($t, 40 ms).",
+    "floor": "it($m, count()) <- r($d) at $t within 60 ms, $m = floor($t, 40 ms).",
+    "silence": "it($d) <- dev($d), not r($d, _) within 20 ms.",
+    "group": "it($n) <- dev($d), count() of (r($d, $v) within 20 ms) = $n.",
 }
-"""Texts, and the same in Python."""
+"""Texts of one rule each."""
 
 TOGGLED: Final = {"fact": PLAIN, "longer fact": LONGER, "derived fact": BASE}
 SENT: Final = {"message": [PLAIN], "longer message": [LONGER], "messages": [PLAIN, PLAIN]}
@@ -138,25 +68,14 @@ class Alike(Run):
 
     def __init__(self, form: str, *, is_sending: bool = False) -> None:
         super().__init__(0)
-        self.form = form
-        self.is_there = False
         self.sends = is_sending
-        self.base = {DERIVING, DEVICE}
-        text = FORMS[form][0] + (" send(now($x)) <- it($x)." if is_sending else "")
+        text = FORMS[form] + (" send(now($x)) <- it($x)." if is_sending else "")
         self.text = Record("rule", "it", text)
-        self.history.begun["it"] = 1 << 60
-        self.state(START, [])
-        self.commit([DERIVING, DEVICE], [], [])
-
-    def state(self, time: int, messages: list[Record]) -> None:
-        state = State(time, set(self.base), messages)
-        state.facts |= {Record("r", *each.fields) for each in self.base if each.label == "base"}
-        self.history.states.append(state)
-        if self.is_there:
-            state.facts |= FORMS[self.form][1](self.history)
+        self.make([DERIVING, DEVICE], [], [])
 
     def shown(self) -> set[Record]:
-        return {each for each in self.history.states[-1].facts if each.label == "it"}
+        facts = self.history.facts[-1].values()
+        return {each for each in facts if isinstance(each, Record) and each.label == "it"}
 
     def make_turn(self, turn: Turn, later: int) -> None:
         """Makes a turn, and looks at what follows from it."""
@@ -171,8 +90,6 @@ class Alike(Run):
         self.until(self.time)
         if TEXT in turn:
             toggled.append(self.text)
-            self.is_there = not self.is_there
-            self.history.begun["it"] = len(self.history.states)
         added = [each for each in toggled if each not in self.base]
         before, had_text = self.shown(), TEXT not in turn
         self.make(added, [each for each in toggled if each in self.base], messages)

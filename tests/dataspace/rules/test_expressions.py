@@ -29,7 +29,7 @@ from dataspace.rules.relations.budgets import Bounds
 from index.errors import UsageError
 from index.patterns.text import parse
 from index.values.values import Map, Record, Value, key
-from tests.dataspace.rules.expression_oracle import NoValue, value_of
+from tests.model.expressions import NoValue, value_of
 
 TEXTS: list[Value] = [
     "",

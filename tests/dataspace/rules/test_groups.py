@@ -15,7 +15,7 @@ from dataspace.rules.relations.budgets import Bounds
 from index.errors import UsageError
 from index.patterns.text import parse
 from index.values.values import Record, Value, key
-from tests.dataspace.rules.oracle import follow
+from tests.model.rules import follow
 
 INSIDE = [
     "a($x)",

@@ -17,7 +17,7 @@ from dataspace.rules.language.hosted import host_function
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds
 from index.values.values import Record, Value, key
-from tests.dataspace.rules.oracle import follow
+from tests.model.rules import follow
 
 PROGRAMS = {
     "left": "r($x, $y) <- e($x, $y). r($x, $z) <- r($x, $y), e($y, $z).",

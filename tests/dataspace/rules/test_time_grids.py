@@ -10,8 +10,8 @@ import pytest
 
 from dataspace.kernel.space import Space
 from index.values.values import Record
-from tests.dataspace.rules.test_times import Run, in_order
-from tests.dataspace.rules.time_oracle import GRID, MS, RULES, WINDOW
+from tests.dataspace.rules.test_times import MS, RULES, WINDOW, Run, in_order
+from tests.model.rules import GRID
 
 SPAN = 20 * MS
 

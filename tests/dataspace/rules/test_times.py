@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -17,13 +18,48 @@ from dataspace.kernel.space import Space
 from dataspace.rules.engine import engine
 from dataspace.rules.engine.rebuilding import rebuild
 from dataspace.rules.language.arithmetic import time_of
+from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations import relations, times, timing
-from index.values.values import Record, key
-from tests.dataspace.rules.time_oracle import GRID, MS, RULES, History, State, text_of
+from index.values.values import Record, Value, key
+from tests.model.rules import GRID, Past, follow_in
 
+MS = 1_000
 START = 1_000_000 * MS
+WINDOW = 40 * MS
+
+RULES = {
+    "w": "w($d) <- r($d, _) within {D}.",
+    "a": "a($d, count($v), sum($v)) <- r($d, $v) within {D}.",
+    "o": "o($d, $t) <- r($d, $v) at $t within {D}.",
+    "p": "p($d, $t) <- f($d, _) at $t.",
+    "h": "h($d) <- (f($d, $v), $v > 1) for {D}.",
+    "s": "s($d) <- dev($d), not r($d, _) within {D}.",
+    "l": "l($d) <- f($d, _) at $t, $t + {D} <= now.",
+    "e": "e($d) <- f($d, _) at $t, now < $t + {D}.",
+    "z": "final(z($m, count($v))) <- r($d, $v) at $t within {L}, $m = floor($t, 40 ms).",
+    "x": "x($d) <- w($d) within {D}.",
+    "g": "g($d) <- (dev($d), not w($d)) for {D}.",
+    "c": "c(count($d)) <- x($d) within {D}.",
+    "v": "v($d) <- dev($d), (r($d, _) within {D} or f($d, 2)).",
+    "n": "n($d, $n) <- dev($d), count() of (r($d, _) within {D}) = $n.",
+    "q": "q($d) <- dev($d), not (r($d, $v) within {D}, $v > 1).",
+    "y": "y($d) <- (dev($d), (f($d, 0) or f($d, $v), $v > 2)) for {D}.",
+    "m": "m($d) <- dev($d) at $t, ($t + {D} <= now or f($d, 3)).",
+}
+"""Texts by their names, in the order in which they follow from each other."""
+
+
+def text_of(name: str, span: int) -> str:
+    """Returns the text of a rule with a span in microseconds."""
+    milliseconds, longer = f"{span // MS} ms", f"{(span + WINDOW) // MS} ms"
+    return RULES[name].replace("{D}", milliseconds).replace("{L}", longer)
+
+
 SPANS = [10, 20, 30, 50, 15]
 STEPS = [0, 0, 1, 3, 5, 10, 10, 12, 37, 60]
+
+
+read = cache(read_rules)
 
 
 class Run:
@@ -33,9 +69,10 @@ class Run:
         self.random = random.Random(seed)
         self.space = Space("s")
         self.space.submit_timed = self.past_append
-        self.history = History()
+        self.history = Past()
+        self.begun: dict[Record, int] = {}
+        """In which state each text came."""
         self.past: list[Epoch] = []
-        self.spans: dict[str, int] = {}
         self.handles: dict[Record, int] = {}
         self.number = 0
         self.time = START
@@ -46,17 +83,22 @@ class Run:
 
     def state(self, time: int, messages: list[Record]) -> None:
         """Adds a state to the history, with what follows in it."""
-        state = State(time, set(self.base), messages)
-        self.history.states.append(state)
-        for name, (_, derive) in RULES.items():
-            if name in self.spans:
-                state.facts |= derive(self.history, name, self.spans[name])
+        for text in [each for each in self.begun if each not in self.base]:
+            del self.begun[text]
+        rules = [
+            (rule, self.begun.setdefault(text, len(self.history.times)))
+            for text in sorted(self.base, key=str)
+            if text.label == "rule"
+            for rule in read(str(text.fields[1]))
+        ]
+        facts: list[Value] = [*self.base]
+        self.history.add(time, follow_in(self.history, rules, facts, time, messages), messages)
 
     def until(self, time: int) -> None:
         """Adds the states of all instants up to a time."""
-        if not self.history.states:
+        if not self.history.times:
             return
-        instant = self.history.states[-1].time // GRID * GRID + GRID
+        instant = self.history.times[-1] // GRID * GRID + GRID
         while instant <= time:
             self.state(instant, [])
             instant += GRID
@@ -76,12 +118,7 @@ class Run:
         self.add_with(name, self.random.choice(SPANS) * MS)
 
     def add_with(self, name: str, span: int) -> None:
-        self.until(self.time)
-        self.spans[name] = span
-        self.base.add(fact := Record("rule", name, text_of(name, self.spans[name])))
-        self.history.begun[name] = len(self.history.states)
-        self.state(self.time, [])
-        self.commit([fact], [], [])
+        self.make([Record("rule", name, text_of(name, span))], [], [])
 
     def turn(self) -> None:
         choose = self.random
@@ -126,9 +163,7 @@ class Run:
 
     def check(self) -> None:
         facts = [fact for fact in self.space.index.values() if isinstance(fact, Record)]
-        found = {fact for fact in facts if fact.label != "rule"}
-        wanted = {fact for fact in self.history.states[-1].facts if fact.label != "rule"}
-        assert found == wanted, (self.time - START, {n: text_of(n, s) for n, s in self.spans.items()})
+        assert set(facts) == set(self.history.facts[-1].values()), (self.time - START, self.begun)
 
 
 def run(seed: int, steps: int, names: list[str], kind: type[Run] = Run) -> None:
@@ -179,7 +214,6 @@ def test_too_many_rows_suspend_the_text_that_keeps_most() -> None:
     one = Run(1)
     one.space = Space("s", limits=SpaceLimits(time_rows=100))
     for name in ("p", "o"):
-        one.spans[name] = 50 * MS
         one.commit([Record("rule", name, text_of(name, 50 * MS))], [], [])
     one.commit([Record("f", "a", 1)], [], [])
     for number in range(200):

@@ -30,8 +30,8 @@ from index.patterns.skeletons import (
     _forms,
 )
 from index.values.values import Map, Record, Value, key, same
-from tests.index import oracle
 from tests.index.strategies import anything, patterns, values_near
+from tests.model import patterns as oracle
 
 
 def p(*fields: object) -> Record:

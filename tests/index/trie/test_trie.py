@@ -17,8 +17,8 @@ from index.patterns.skeletons import CheckKind, Skeleton
 from index.trie.trie import ADDED, Event, Index
 from index.values.positions import Path
 from index.values.values import Map, Record, Value, key, keys
-from tests.index import oracle
 from tests.index.strategies import values_near
+from tests.model import patterns as oracle
 
 Captures = tuple[Value, ...]
 Heard = list[tuple[str, Captures]]

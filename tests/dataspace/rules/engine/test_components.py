@@ -17,7 +17,7 @@ from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.tables import WrittenTable
 from index.patterns.text import unparse
 from index.values.values import Record, Value, key
-from tests.dataspace.rules.oracle import follow
+from tests.model.rules import follow
 
 
 def components(text: str) -> list[list[int]]:

@@ -16,7 +16,7 @@ from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Verb
 from index.patterns.text import parse, unparse
 from index.values.values import Record, Value, key
-from tests.dataspace.rules.oracle import follow
+from tests.model.rules import follow
 
 LABELS: Final = 6
 """Labels that rules derive; what is negated or summed up has a lower number, so that no cycle blocks."""

@@ -22,7 +22,7 @@ from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT
 from index.errors import UsageError
 from index.values.freezing import bounded
 from index.values.values import Map, Record, Value, key, text_of
-from tests.dataspace.rules.oracle import Facts, follow
+from tests.model.rules import Facts, follow
 from tests.strategies import values
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))

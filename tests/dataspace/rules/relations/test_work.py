@@ -19,7 +19,7 @@ from dataspace.rules.engine.pool import SUSPECT
 from dataspace.rules.engine.program import Program
 from dataspace.rules.relations.budgets import Bounds
 from index.values.values import Record, Value, key
-from tests.dataspace.rules.oracle import Facts, follow
+from tests.model.rules import Facts, follow
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 

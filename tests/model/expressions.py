@@ -1,16 +1,16 @@
-"""What expressions of rules are worth, written down a second time, without costs and without classes.
+"""What an expression of a rule is worth: ``NoValue`` is raised where it has no value.
 
-Expressions and functions are held to this.  ``NoValue`` is raised where there is none.
+Values are not Python's numbers: a truth value is no number, a text is not compared with a number, and a time
+has an order with times alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from dataspace.rules.language.arithmetic import calculate, compare
-from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     Arithmetic,
     Choice,
@@ -18,12 +18,22 @@ from dataspace.rules.language.syntax import (
     Compound,
     Expression,
     FunctionCall,
+    Now,
     Structure,
     Variable,
 )
 from index.patterns.text import unparse
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value, key, order_key, same
+
+NOW: Final = "the present"
+"""Where the time of the state stands among the known variables."""
+
+BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_BITS: Final = 4096
+"""How large an integer an operator makes, and how long a text, in characters."""
+MOST_OPERAND: Final = 16 * MOST_BITS
+"""How large an integer may be with which it multiplies or divides."""
 
 
 class NoValue(Exception):
@@ -38,10 +48,9 @@ def value_of(expression: Expression, known: Mapping[str, Value]) -> Value:
         case Structure(template):
             return filled(template, known)
         case Arithmetic(operator, left, right):
-            try:
-                return calculate(operator, value_of(left, known), value_of(right, known), free)
-            except (ValueError, ArithmeticError) as error:
-                raise NoValue from error
+            return _calculated(operator, value_of(left, known), value_of(right, known))
+        case Now():
+            return known[NOW]
         case FunctionCall(name, arguments):
             values = [value_of(each, known) for each in arguments]
             if expression.hosted is not None:
@@ -68,7 +77,101 @@ def is_true(comparison: Comparison, known: Mapping[str, Value]) -> bool:
     left, right = value_of(comparison.left, known), value_of(comparison.right, known)
     if comparison.operator in ("=", "!="):
         return same(left, right) == (comparison.operator == "=")
-    return compare(comparison.operator, left, right, free)
+    return _COMPARED[comparison.operator](*_ordered(left, right))
+
+
+def _ordered(left: Value, right: Value) -> tuple[Any, Any]:
+    """Two values that can be compared in Python as the values are; a number that is none where they are in no
+    order."""
+    kinds = {"number" if _is_number(each) else type(each).__name__ for each in (left, right)}
+    if kinds == {"datetime", "number"}:
+        raise NoValue
+    if len(kinds) > 1 or kinds & {"bool", "NoneType"}:
+        return math.nan, math.nan
+    if kinds == {"number"}:
+        return left, right
+    return order_key(left), order_key(right)
+
+
+_COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": lambda a, b: bool(a < b),
+    "<=": lambda a, b: bool(a <= b),
+    ">": lambda a, b: bool(a > b),
+    ">=": lambda a, b: bool(a >= b),
+}
+
+
+def _calculated(operator: str, left: Any, right: Any) -> Value:
+    try:
+        if _is_number(left) and _is_number(right):
+            return _of_numbers(operator, left, right)
+        if left.__class__ is datetime:
+            return _of_time(operator, left, right)
+        if operator == "+" and left.__class__ is right.__class__ and left.__class__ in (str, bytes, tuple):
+            return _short(left + right)
+    except ArithmeticError as error:
+        raise NoValue from error
+    raise NoValue
+
+
+def _of_numbers(operator: str, left: Any, right: Any) -> Value:
+    if operator not in "+-" and max(_bits(left), _bits(right)) > MOST_OPERAND:
+        raise NoValue
+    made = _OPERATORS[operator](left, right)
+    if _bits(made) > MOST_BITS:
+        raise NoValue
+    return freeze(made)
+
+
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "floor": lambda a, b: a // b * b,
+}
+
+
+def _of_time(operator: str, time: datetime, other: Any) -> Value:
+    """What an operator makes of a time: seconds count to the nearest microsecond."""
+    if other.__class__ is datetime and operator == "-":
+        return (time - other) // timedelta(microseconds=1) / 1_000_000
+    if not _is_number(other) or operator not in ("+", "-", "floor"):
+        raise NoValue
+    try:
+        span = round(other * 1_000_000)
+    except ValueError as error:
+        raise NoValue from error
+    if operator == "floor":
+        return time_of(micros_of(time) // span * span)
+    return time_of(micros_of(time) + (span if operator == "+" else -span))
+
+
+def micros_of(time: Value) -> int:
+    """A time in microseconds since 1970 UTC."""
+    assert isinstance(time, datetime)  # as the caller knows
+    return (time - BEGINNING) // timedelta(microseconds=1)
+
+
+def time_of(micros: int) -> datetime:
+    """The time so many microseconds after 1970 UTC."""
+    return BEGINNING + timedelta(microseconds=1) * micros
+
+
+def _is_number(value: Any) -> bool:
+    return value.__class__ in (int, float)
+
+
+def _bits(number: Any) -> int:
+    return number.bit_length() if number.__class__ is int else 0
+
+
+def _short(made: Any) -> Value:
+    if len(made) > MOST_BITS:
+        raise NoValue
+    return freeze(made)
 
 
 def filled(template: Value, known: Mapping[str, Value]) -> Value:
