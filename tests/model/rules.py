@@ -87,11 +87,22 @@ class Past:
 class View:
     """What one rule sees in a state that is being made: its facts so far, and the past from ``begun`` on."""
 
-    def __init__(self, past: Past, begun: int, time: int, facts: Facts, messages: Sequence[Value]) -> None:
+    def __init__(
+        self,
+        past: Past,
+        begun: int,
+        time: int,
+        facts: Facts,
+        messages: Sequence[Value],
+        staying: Facts | None = None,
+    ) -> None:
+        """``staying`` are the facts of the state, where ``facts`` has those as well that go with a message:
+        of these an atom knows, and time does not."""
         self.past = past
         self.begun = begun
         self.times = [*past.times, time]
         self.facts = facts
+        self.staying = facts if staying is None else staying
         self.messages = messages
         self.now = time // GRID * GRID
 
@@ -101,14 +112,14 @@ class View:
 
     def stays(self) -> Iterator[Occurrence]:
         """Yields the facts that are there, as stays."""
-        for at, fact in self.facts.items():
+        for at, fact in self.staying.items():
             _, since = self.past.held.get(at, (fact, len(self.times) - 1))
             yield Occurrence(fact, self.times[max(since, self.begun)], None)
 
     def ended(self) -> Iterator[Occurrence]:
         """Yields the stays that have ended, and the messages, which end when they come."""
         last = len(self.times) - 1
-        going = [(*self.past.held[at], last) for at in self.past.held.keys() - self.facts.keys()]
+        going = [(*self.past.held[at], last) for at in self.past.held.keys() - self.staying.keys()]
         for fact, since, end in [*self.past.gone, *going]:
             if end > self.begun:
                 yield Occurrence(fact, self.times[max(since, self.begun)], self.times[end])
@@ -137,17 +148,18 @@ def follow_in(
     time: int,
     messages: Sequence[Value] = (),
     rounds: int = 1 << 30,
+    staying: Facts | None = None,
 ) -> Facts:
     """All facts of the state after a past: those claimed, and those that follow.
 
     Each rule comes with the number of the state in which it came.  ``messages`` are those of the clients in
-    this state, which are occurrences of it.
+    this state, which are occurrences of it.  ``staying`` is as in ``View``.
     """
     facts: Facts = {key(value): value for value in claimed}
     number = _strata([rule for rule, _ in rules])
     for stratum in range(max(number.values(), default=0) + 1):
         chosen = [
-            (rule, View(past, begun, time, facts, messages))
+            (rule, View(past, begun, time, facts, messages, staying))
             for rule, begun in rules
             if number[rule.head.label] == stratum and rule.head.verb in (Verb.ASSERT, Verb.FINAL)
         ]
@@ -158,6 +170,11 @@ def follow_in(
             grown = any(key(fact) not in facts for fact in new)
             facts.update((key(fact), fact) for fact in new)
     return facts
+
+
+def heads_in(rule: Rule, view: View) -> Facts:
+    """What follows from the facts of a whole state by one rule: messages, or facts of the next state."""
+    return {key(head): head for head in _heads(rule, view)}
 
 
 # -- strata -----------------------------------------------------------------------------------------
@@ -373,7 +390,7 @@ class _Body:
         asked = number, group, frozenset(beside)
         if (found := past.lasted.get(asked)) is not None:
             return found
-        facts = past.facts[number] if number < len(past.facts) else self.view.facts
+        facts = past.facts[number] if number < len(past.facts) else self.view.staying
         held: dict[Hashable, Solution] = {}
         body = _Body(View(Past(), 0, 0, facts, ()), False)
         for solution in body.solutions(group.literals, {}, beside):

@@ -31,6 +31,8 @@ from dataspace.rules.language.syntax import (
     Elements,
     Expression,
     FunctionCall,
+    LastingGroup,
+    Literal,
     Rule,
     Structure,
     Verb,
@@ -84,6 +86,9 @@ def check(rule: Rule) -> None:
         raise UsageError(f"no rule may derive {unparse(label)} facts")
     if len(rule.head.arguments) > MAX_FIELDS:
         raise UsageError(f"a head of {len(rule.head.arguments)} fields, limit {MAX_FIELDS}")
+    for literal in rule.body:
+        if isinstance(literal, LastingGroup):
+            _check_by_itself(literal)
     rule = flattened(rule)
     _check_words(rule)
     if rule.loops > MAX_ATOMS:
@@ -106,6 +111,18 @@ def check(rule: Rule) -> None:
             _check_made(literal.right)
         elif isinstance(literal, Elements):
             _check_made(literal.of)
+
+
+def _check_by_itself(group: LastingGroup) -> None:
+    """Raises ``UsageError`` for a variable to which only literals beside a group before ``for`` give a value:
+    since when the group has held does not depend on them."""
+    bound = bound_in(group.literals)
+    for name, where in _asked_by(group.literals):
+        if name not in bound:
+            raise UsageError(
+                f"unsafe rule: ${name} in {where} is bound by no positive part of {group}, which holds by"
+                " itself: repeat what binds it inside, as in (limit($d, $m), temp($d, $v), $v > $m) for 30 s"
+            )
 
 
 def _check_words(rule: Rule) -> None:
@@ -224,7 +241,11 @@ def names_in(atom: Atom) -> tuple[str, ...]:
 def _asked(rule: Rule) -> Iterator[tuple[str, str]]:
     for argument in rule.head.arguments:
         yield from _each(variables_of(argument), "the head")
-    for literal in rule.body:
+    yield from _asked_by(rule.body)
+
+
+def _asked_by(literals: Iterable[Literal]) -> Iterator[tuple[str, str]]:
+    for literal in literals:
         if isinstance(literal, Comparison):
             yield from _each(variables_of(literal.left), str(literal))
             yield from _each(variables_of(literal.right), str(literal))

@@ -1,0 +1,141 @@
+"""Rules that are drawn at random, from all that a body and a head may have.
+
+Always: a text is one that the reader takes, and no calculation in it can fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final
+
+from dataspace.rules.language.parser import read_rules
+from index.errors import UsageError
+
+SPANS: Final = (10, 15, 20, 30, 50)
+"""Milliseconds."""
+WINDOW: Final = 40
+
+Draw = Callable[[Random], str]
+
+
+def _span(random: Random) -> str:
+    return f"{random.choice(SPANS)} ms"
+
+
+def _atom(random: Random) -> str:
+    return random.choice(["m($k, $v)", "m($k, $v)", "m($k, _)", "m(_, $v)", "n($k)", "j($v)", "m($k, 1)"])
+
+
+def _within(random: Random) -> str:
+    return f"{_atom(random)} within {_span(random)}"
+
+
+def _at(random: Random) -> str:
+    return f"{_atom(random)} at $t{random.choice(['', f' within {_span(random)}'])}"
+
+
+def _lasting(random: Random) -> str:
+    more = random.choice(["", ", $v > 0", ", n($k)", ", not n($k)", ", j($v)"])
+    return f"({_atom(random)}{more}) for {_span(random)}"
+
+
+def _negation(random: Random) -> str:
+    within = random.choice(["", f" within {_span(random)}"])
+    group = random.choice(["n($k), j($v)", "m($k, $w), $w > 0", "n($k) or j($v)", "m($k, _) within 20 ms"])
+    return random.choice([f"not {_atom(random)}{within}", f"not ({group})"])
+
+
+def _comparison(random: Random) -> str:
+    return random.choice(["$v > 0", "$v = 1", '$k != "a"', "$v < 1", "$x = $v + 1", "$x in [$v, 1, 1]"])
+
+
+def _about_now(random: Random) -> str:
+    return random.choice([f"$t + {_span(random)} <= now", f"now < $t + {_span(random)}"])
+
+
+def _group(random: Random) -> str:
+    inside = random.choice([_atom(random), f"{_within(random)}", "m($k, $w), not j($w)"])
+    return random.choice(
+        [
+            f"({_atom(random)} or {_atom(random)})",
+            f"count() of ({inside}) {random.choice(['= $c', '>= 2', '= 1'])}",
+            "max($w) of (m($k, $w)) = $c",
+        ]
+    )
+
+
+LITERALS: Final[dict[str, Draw]] = {
+    "atom": _atom,
+    "within": _within,
+    "at": _at,
+    "for": _lasting,
+    "not": _negation,
+    "comparison": _comparison,
+    "now": _about_now,
+    "group": _group,
+}
+"""What a body may have, by the name of the construct."""
+
+HEADS: Final = {
+    "assert": ("a($k)", "b($k, $v)", "a($v)", "b($k, $c)", "b($k, $x)", "b($k, $t)"),
+    "aggregate": (
+        "b($k, count())",
+        "c(count())",
+        "c(sum($v))",
+        "b($k, max($v))",
+        "b($k, collect($v))",
+        "c(count(distinct $k))",
+    ),
+    "send": ("send(s($k))", "send(s($v))"),
+    "next": ("next(n($k))", "next(a($k))"),
+}
+"""Heads, by what becomes of them."""
+
+
+def _final(random: Random) -> str:
+    head = random.choice(["b($m, count())", "b($m, sum($v))", "b($m, max($v))"])
+    span = WINDOW + random.choice(SPANS)
+    return f"final({head}) <- m($k, $v) at $t within {span} ms, $m = floor($t, {WINDOW} ms)."
+
+
+def rule(random: Random, kinds: Sequence[str]) -> str:
+    """Returns a rule with literals and a head of these kinds; at least one atom is among its literals."""
+    while True:
+        text = _final(random) if "final" in kinds and random.random() < 0.2 else _rule(random, kinds)
+        try:
+            read_rules(text)
+        except UsageError:
+            continue
+        return text
+
+
+def _rule(random: Random, kinds: Sequence[str]) -> str:
+    bodies = [each for each in kinds if each in LITERALS]
+    heads = [each for each in kinds if each in HEADS]
+    drawn = [LITERALS[random.choice(bodies)](random) for _ in range(random.choice([1, 2, 2, 3]))]
+    return f"{random.choice(HEADS[random.choice(heads)])} <- {', '.join(drawn)}."
+
+
+SECOND: Final = (
+    "d($x) <- a($x).",
+    "d($x) <- a($x) within 20 ms.",
+    "d($x) <- n($x), not a($x).",
+    "d(count()) <- b(_, _).",
+)
+
+
+def text(random: Random, kinds: Sequence[str]) -> str:
+    """Returns a text of one or two rules; the second may go on from what the first derives."""
+    first = rule(random, kinds)
+    if random.random() < 0.7:
+        return first
+    second = random.choice(
+        [
+            "d($x) <- a($x).",
+            "d($x) <- a($x) within 20 ms.",
+            "d($x) <- n($x), not a($x).",
+            "d(count()) <- b(_, _).",
+        ]
+    )
+    return f"{first} {second}"

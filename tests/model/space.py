@@ -1,0 +1,165 @@
+"""A space: facts, who claims them, and one turn after another.
+
+A fact is there exactly while an owner claims it, or while it follows from facts that are there.  Owners claim
+facts under handles of their own.  A turn happens whole or not at all; what follows from it by rules is in its
+epoch.  Within an epoch additions come first, then messages, then removals; none is both added and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from dataspace.rules.language.parser import read_rules
+from dataspace.rules.language.syntax import Rule, Verb
+from index.values.values import Record, Value, key
+from tests.model.rules import GRID, Facts, Past, View, follow_in, heads_in
+
+ASSERT, RETRACT, SEND, REPLACE = range(4)
+
+read: Final = cache(read_rules)
+
+
+class Refused(Exception):
+    """The turn does not happen; the argument is the code."""
+
+
+class Epoch(NamedTuple):
+    """What observers of everything are shown: facts by their keys, and messages in order.
+
+    ``said`` are the messages of rules, which are in no order.
+    """
+
+    time: int
+    added: frozenset[object]
+    messages: tuple[object, ...]
+    said: frozenset[object]
+    removed: frozenset[object]
+
+
+class Space:
+    """One space, in one state; the times are those of the epochs, in microseconds since 1970."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, dict[int, Value]] = {}
+        self.past: Past = Past()
+        self.begun: dict[object, int] = {}
+        """In which state each text came."""
+        self.carried: Facts = {}
+        """What ``next`` has derived for this state."""
+        self.coming: Facts = {}
+        """What ``next`` derives for the state after it."""
+        self.remaining: Facts = {}
+        """The same without the messages of this state, which are gone then."""
+        self.sending: Facts = {}
+        """What ``send`` derives from the facts of this state."""
+
+    @property
+    def facts(self) -> Facts:
+        """Returns all facts."""
+        return self.past.facts[-1] if self.past.facts else {}
+
+    @property
+    def is_settled(self) -> bool:
+        """False if ``next`` asks for another turn, as what it derives will change."""
+        return self.carried.keys() == self.coming.keys() == self.remaining.keys()
+
+    # -- turns ------------------------------------------------------------------------------------------
+
+    def turn(self, owner: str, actions: Sequence[tuple[Any, ...]], time: int) -> Epoch | None:
+        """Makes a turn of one owner; returns None for one that observers see nothing of.
+
+        Raises ``Refused`` for a handle that is in use, or of which the owner claims nothing.
+        """
+        held, messages = self.carried_out(owner, actions)
+        claims = self.claims | {owner: held}
+        return self._next_state({at: each for at, each in claims.items() if each}, time, messages)
+
+    def carried_out(
+        self, owner: str, actions: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Value], list[Value]]:
+        """What an owner claims after these actions, and the messages of the turn."""
+        held, messages = dict(self.claims.get(owner, {})), []
+        for verb, *rest in actions:
+            if verb == SEND:
+                messages.append(rest[0])
+            if verb in (ASSERT, REPLACE) and rest[-2] in held:
+                raise Refused("handle-in-use")
+            if verb in (RETRACT, REPLACE):
+                if rest[0] not in held:
+                    raise Refused("unknown-handle")
+                del held[rest[0]]
+            if verb in (ASSERT, REPLACE):
+                held[rest[-2]] = rest[-1]
+        return held, messages
+
+    def end(self, owners: Iterable[str], time: int) -> Epoch | None:
+        """Retracts all that these owners claim, in one epoch."""
+        ending = set(owners)
+        return self._next_state({at: each for at, each in self.claims.items() if at not in ending}, time)
+
+    def settle(self, time: int) -> Epoch | None:
+        """Makes the turn that ``next`` asks for."""
+        return self._next_state(self.claims, time)
+
+    def until(self, time: int) -> list[Epoch]:
+        """Makes the turns that time alone makes up to a time: one for each instant at which facts change."""
+        if not self.past.times:
+            return []
+        first = self.past.times[-1] // GRID * GRID + GRID
+        made = [self._next_state(self.claims, instant) for instant in range(first, time + 1, GRID)]
+        return [each for each in made if each is not None]
+
+    # -- states -----------------------------------------------------------------------------------------
+
+    def _next_state(
+        self, claims: dict[str, dict[int, Value]], time: int, messages: Sequence[Value] = ()
+    ) -> Epoch | None:
+        """Adds a state with these claims; returns what observers of everything are shown of it."""
+        before = self.facts
+        claimed = [fact for held in claims.values() for fact in held.values()]
+        texts = {key(fact): text for fact in claimed if (text := _text_of(fact)) is not None}
+        self.begun = {at: self.begun.get(at, len(self.past.times)) for at in texts}
+        rules = [(rule, self.begun[at]) for at, text in texts.items() for rule in read(text)]
+        carried = {at: fact for at, fact in self.coming.items() if _is_kept(fact, rules)}
+        base = [*claimed, *carried.values()]
+        facts = follow_in(self.past, rules, base, time, messages)
+        within = facts
+        if messages:  # for rules a message is a fact of its turn
+            within = follow_in(self.past, rules, [*base, *messages], time, messages, staying=facts)
+
+        def heads(verb: Verb, of: Facts) -> Facts:
+            views = [(rule, View(self.past, begun, time, of, messages, facts)) for rule, begun in rules]
+            return {
+                at: head
+                for rule, view in views
+                if rule.head.verb is verb
+                for at, head in heads_in(rule, view).items()
+            }
+
+        sent = frozenset(heads(Verb.SEND, within).keys() - self.sending.keys())
+        self.carried, self.sending = carried, heads(Verb.SEND, facts)
+        self.coming, self.remaining = heads(Verb.NEXT, within), heads(Verb.NEXT, facts)
+        self.claims = claims
+        self.past.add(time, facts, messages)
+        added, removed = frozenset(facts.keys() - before.keys()), frozenset(before.keys() - facts.keys())
+        if not (added or removed or messages or sent):
+            return None
+        return Epoch(time, added, tuple(map(key, messages)), sent, removed)
+
+
+def _is_kept(fact: Value, rules: Sequence[tuple[Rule, int]]) -> bool:
+    """True if a rule of ``next`` has heads like this fact: what the last of them has derived goes with it."""
+    assert isinstance(fact, Record)  # as heads are
+    return any(
+        rule.head.verb is Verb.NEXT
+        and rule.head.label == fact.label
+        and len(rule.head.arguments) == len(fact.fields)
+        for rule, _ in rules
+    )
+
+
+def _text_of(fact: Value) -> str | None:
+    """Returns the text of a fact that is a rule."""
+    return str(fact.fields[1]) if isinstance(fact, Record) and fact.label == "rule" else None
