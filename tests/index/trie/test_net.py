@@ -18,7 +18,7 @@ from index.patterns.patterns import DISCARD, capture, discard, exact, lit, skele
 from index.trie.net import BUCKET, WIDE
 from index.trie.trie import Index
 from index.values.values import COMPILED, Map, Record, Value, key, keys
-from tests.index import oracle
+from tests.model import patterns as oracle
 
 WIDTH = 12
 TOPIC = tuple("abcdefghijkl")

@@ -51,7 +51,7 @@ REFUSED = {
     "p($x) <- (q($x) within 5 s) for 4 s.": "derive q($x) within 5 s by a rule of its own",
     "p($x) <- (q($x), $x < now) for 4 s.": "time within time",
     "p($x) <- (not q(1)) for 4 s, r($x).": "needs a fact that holds",
-    "p($x) <- r($x), (q($y), not s($x)) for 4 s.": "$x in not s($x) is bound by no positive part of (q($y), not s($x)) for",
+    "p($x) <- r($x), (q($y), not s($x)) for 4 s.": "$x in not s($x) is bound by no positive part of",
     "p($x) <- $x = 1, (q($y), $y > $x) for 4 s.": "$x in $y > $x is bound by no positive part of",
     "p($x) <- r($x), (q($y), $z in $x) for 4 s.": "$z in $z in $x is bound by no positive part of",
     "final(p($x)) <- q($x).": "final takes one atom with at and within",
