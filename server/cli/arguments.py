@@ -245,7 +245,13 @@ def since(text: str) -> datetime:
     from server.config.units import duration
 
     with contextlib.suppress(UsageError):
-        return datetime.now(UTC) - timedelta(seconds=duration(text))
+        seconds = duration(text)
+        try:
+            return datetime.now(UTC) - timedelta(seconds=seconds)
+        except OverflowError:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} ago is before the year 1, give for example 1h"
+            ) from None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

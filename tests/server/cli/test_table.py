@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -76,6 +77,31 @@ def complete(row: Command) -> list[str]:
     needed = [each.names[0] for each in row.arguments if each.settings.get("required")]
     needed += {each.instead.rstrip("!") for each in row.arguments if each.instead.endswith("!")}
     return [*words, *[f"{name}=1" for name in needed]]
+
+
+VALUES = ["-1", "x", "", "1e999", "nan", "9" * 26, "\x1b[31mred", "🦄", "a b", "0", "{", "1h", "\udc80"]
+"""Values of which most arguments take few."""
+STRIDE = 1 if os.environ.get("TORTURE_ROUNDS") else 4
+
+
+def some(at: int) -> list[str]:
+    """Some of them, others for each argument; all with torture."""
+    return VALUES[at % STRIDE :: STRIDE]
+
+
+@pytest.mark.parametrize("row", CARRIED_OUT, ids=lambda row: row.name)
+def test_any_value_is_taken_or_refused_in_words(capsys: pytest.CaptureFixture[str], row: Command) -> None:
+    words, names = complete(row), options_of(row.all_arguments)
+    lines = [[*words, f"{name}={value}"] for at, name in enumerate(names) for value in some(at)]
+    lines += [[*words[:at], value, *words[at + 1 :]] for at in range(len(words)) for value in some(at)]
+    for line in lines:
+        try:
+            parse([*row.name.split(), *line])
+        except SystemExit as ended:
+            assert ended.code == 2, line
+            said = capsys.readouterr().err
+            assert said.startswith(f"dataspace {row.command}"), line
+            assert said.replace("\n", "").isprintable(), said
 
 
 def test_an_option_before_the_command_is_told_where_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
