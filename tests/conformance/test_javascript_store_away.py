@@ -1,4 +1,4 @@
-"""A stream of the JavaScript client goes on after ``store-away``, which WIRE.md calls worth another try."""
+"""A stream of the JavaScript client, and a request that may be repeated, goes on after ``store-away``, which WIRE.md calls worth another try."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ PROGRAM = """
 import { connect, record } from "%s";
 import { tcp } from "%s";
 import { pack } from "%s";
-import { ABORT, ERROR, OPEN } from "%s";
+import { ABORT, DENIED, ERROR, OPEN, REQUEST } from "%s";
 import { unpack } from "%s";
 const [, , url] = process.argv;
 let away = () => {};
+let denials = 0; // of the next requests
+let asked = 0;
 const failing = (at, heard) => {
   const inner = tcp(at, heard);
   const streams = [];
@@ -40,6 +42,11 @@ const failing = (at, heard) => {
     send: (bytes) => {
       const packet = unpack(new Uint8Array(bytes));
       if (packet[0] === OPEN) streams.push(packet[1]);
+      if (packet[0] === REQUEST) asked += 1;
+      if (packet[0] === REQUEST && denials-- > 0) {
+        queueMicrotask(() => heard.message(pack([DENIED, packet[1], "store-away", "it is away"])));
+        return;
+      }
       inner.send(bytes);
     },
     close: () => inner.close(),
@@ -88,6 +95,20 @@ const end = async (stream) => {
   }
 };
 told.other = await end(other);
+const attempts = async (verb, args, count) => {
+  [asked, denials] = [0, count];
+  const said = await space.request(verb, args).then(() => "answered", (error) => error.code);
+  denials = 0;
+  return [said, asked];
+};
+told.status = await attempts("status", {}, 2);
+told.settle = await attempts("settle", { group: "g", done: [] }, 2);
+const hasty = await connect(url, { transport: failing, timeout: 600 });
+[asked, denials] = [0, 1e9];
+told.hasty = await hasty.request("status").then(() => "answered", (error) => error.code);
+told.repeated = asked > 1;
+denials = 0;
+await hasty.close();
 const last = space.observe("last($x)");
 await space.sync();
 away("store-away");
@@ -98,7 +119,7 @@ console.log(JSON.stringify(told));
 """
 
 
-async def test_streams_go_on_where_they_were(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_streams_and_requests_go_on(tmp_path: Path, nursery: trio.Nursery) -> None:
     (address,) = await nursery.start(serve, Config(listen=("tcp:127.0.0.1:0",), data=tmp_path / "data"))
     program = tmp_path / "program.mjs"
     files = [STATIC / f"{name}.js" for name in ("packing", "packets", "unpacking")]
@@ -110,5 +131,8 @@ async def test_streams_go_on_where_they_were(tmp_path: Path, nursery: trio.Nurse
     assert done.returncode == 0, done.stderr.decode()
     told = json.loads(done.stdout)
     last = told.pop("last")
+    assert told.pop("status") == ["answered", 3], "twice it was away"
+    assert told.pop("settle") == ["store-away", 1], "it might be done twice"
+    assert (told.pop("hasty"), told.pop("repeated")) == ("store-away", True)
     assert told == {f"p{n}": [1, 2, 3] for n in range(4)} | {"other": "no-right"}
     assert last in ("done", "Closed")

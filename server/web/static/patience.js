@@ -23,6 +23,11 @@ export class Patience {
     this.#millis = millis;
   }
 
+  /** Returns whether a call that began then has no time left. */
+  isOver(began) {
+    return this.#millis !== null && Date.now() - began >= this.#millis;
+  }
+
   /** Called when the connection is lost: the time of all calls begins; it goes on where the connection served nothing. */
   lost(served = true) {
     this.#away = true;

@@ -4,13 +4,21 @@
  * The daemon may have carried the lost request out, so it is sent again only where twice is as good as once. The caller of
  * any other one gets `Broken`, which says that it may have taken effect.
  *
- * A daemon that does not reach the database of its store says so (`store-away`): streams are opened again after a pause.
+ * A daemon that does not reach the database of its store says so (`store-away`): after a pause streams are opened again, and
+ * such requests are sent again.
  */
 
 import { DataspaceError } from "./errors.js";
 
 const STORE_AWAY = "store-away";
 const AWAY_MILLIS = 250;
+
+/** Waits before the next attempt if an error says that the store is away; returns false for any other error. */
+export async function waitedForStore(error) {
+  if (error.code !== STORE_AWAY) return false;
+  await new Promise((resolve) => setTimeout(resolve, AWAY_MILLIS));
+  return true;
+}
 
 const READS = [
   ...["sync", "status", "frontier", "within", "who", "owners", "index", "actors", "sessions"],
@@ -30,9 +38,8 @@ export function repetition(verb, args) {
 
 /** Ends a stream with the error of the daemon, or opens it again after the last epoch that came, as after a lost connection. */
 export async function failOrReopen(session, stream, refusal) {
-  if (refusal.code !== STORE_AWAY) return stream.fail(refusal);
   const before = session.welcome;
-  await new Promise((resolve) => setTimeout(resolve, AWAY_MILLIS));
+  if (!(await waitedForStore(refusal))) return stream.fail(refusal);
   if (!session.isOpen) return stream.fail(session.ended);
   const now = session.welcome;
   try {

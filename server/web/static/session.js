@@ -12,7 +12,7 @@ import { Heartbeat } from "./heartbeat.js";
 import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
 import { DRAIN_MILLIS, LASTING_MILLIS, Patience, PATIENT } from "./patience.js";
-import { failOrReopen, repetition } from "./repeating.js";
+import { failOrReopen, repetition, waitedForStore } from "./repeating.js";
 import { checkWebSocket, webSocket } from "./transport.js";
 import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
 
@@ -413,6 +413,7 @@ export class Session {
   /** Sends a request and returns its answer; after a lost connection again if that is safe, else throws `Broken`. */
   async request(verb, args) {
     const { changes, isSafe } = repetition(verb, args);
+    const began = Date.now();
     let unclearIn = null; // the space that may have carried it out
     for (;;) {
       await this.#waitUp().catch((error) => {
@@ -428,6 +429,7 @@ export class Session {
       } catch (error) {
         if (error instanceof DeniedHere) continue;
         if (unclearIn && verb === "release" && error.code === "no-lease") return null; // the first one has ended it
+        if (isSafe && this.isOpen && !this.patience.isOver(began) && (await waitedForStore(error))) continue;
         if (!(error instanceof Broken) || !this.isOpen) throw error;
         if (!isSafe) throw new Broken(`${error.text}: ${verb} was sent, so it may have taken effect`);
         unclearIn = space;
