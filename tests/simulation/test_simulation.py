@@ -69,13 +69,13 @@ def test_lives_break_no_promise() -> None:
 @pytest.mark.parametrize("kind", ["--memory", "--followers"])
 def test_lives_with_logs_in_memory_break_no_promise(kind: str) -> None:
     """A write may be done there although the daemon is told, or dies before it is told, that it failed."""
-    assert "16 lives in " in run(kind, "--first", "39", "--seeds", "16", "--processes", "1")
+    assert "8 lives in " in run(kind, "--first", "39", "--seeds", "8", "--processes", "1")
 
 
 @pytest.mark.slow
 def test_lives_of_a_cluster_over_a_store_break_no_promise() -> None:
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
-    assert "8 lives in " in run("--cluster", "--first", "43", "--seeds", "8", "--processes", "1")
+    assert "4 lives in " in run("--cluster", "--first", "43", "--seeds", "4", "--processes", "1")
 
 
 def test_a_long_run_in_which_something_never_happened_is_found_out() -> None:
