@@ -53,7 +53,6 @@ RETRY_SECONDS: Final = 0.1
 MOST_REPORTING: Final = 256
 """Followers of one daemon: each costs it a packet or a datagram for each group of epochs on disk."""
 
-_SILENT: Final = "the leader of %s does not answer: %s"
 
 TOPICS: Final = ""
 """The space that stands for durable topics where hints are meant."""
@@ -341,13 +340,15 @@ class LeaderLink:
                     await reports.run(hello, partial(report_of, self._daemon, self._name), self._take)
             except trio.BrokenResourceError as error:  # it ended, and may be there again in a moment
                 self._resets += 1
-                level = logging.INFO if self._resets == 1 else logging.WARNING
-                logger.log(level, _SILENT, self._daemon.config.data, error)
+                self._note_silent(error, logging.INFO if self._resets == 1 else logging.WARNING)
             except (trio.TooSlowError, DataspaceError) as error:
-                logger.warning(_SILENT, self._daemon.config.data, error)
+                self._note_silent(error, logging.WARNING)
             finally:
                 self._lose()
             await trio.sleep(RETRY_SECONDS)
+
+    def _note_silent(self, error: Exception, level: int) -> None:
+        logger.log(level, "the leader of %s does not answer: %s", self._daemon.config.data, error)
 
     def _take(self, answer: Map) -> None:
         """Takes over what the leader says."""

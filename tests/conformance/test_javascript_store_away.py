@@ -1,4 +1,4 @@
-"""A stream of the JavaScript client, and a request that may be repeated, goes on after ``store-away``, which WIRE.md calls worth another try."""
+"""Streams of the JavaScript client, and requests that may be repeated, go on after ``store-away``."""
 
 from __future__ import annotations
 

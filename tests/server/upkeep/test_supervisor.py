@@ -77,8 +77,10 @@ def test_a_supervisor_that_has_gone_ends_nothing(tmp_path: Path, caplog: pytest.
 
 
 def test_a_descriptor_that_is_not_open_is_refused() -> None:
-    with pytest.raises(UsageError, match="--ready-fd 987 is no open descriptor"):
-        Supervisor.of({}, 987)
+    closed = os.dup(0)
+    os.close(closed)
+    with pytest.raises(UsageError, match=f"--ready-fd {closed} is no open descriptor"):
+        Supervisor.of({}, closed)
 
 
 @pytest.mark.slow
