@@ -83,7 +83,8 @@ async def replay(
 async def _replay_origin(
     url: str, origin: str, todo: Sequence[Turn], report: Report, pace: Pace | None, delays: bool
 ) -> None:
-    async with connect(url, name=f"replay {origin}", owner=f"replay-{origin}") as space:
+    writer = f"replay-{origin}"
+    async with connect(url, name=f"replay {origin}", owner=writer, client=writer) as space:
         done = space.sequence
         report.known(todo[:done])
         on_their_way: deque[tuple[Turn, Ticket]] = deque()

@@ -145,7 +145,7 @@ def _make_directory(file: Path) -> None:
             _make_directory,
             "unable to open database file (SQLITE_CANTOPEN)",
         ),
-        ("acknowledged", _make_directory, "Is a directory"),
+        ("acknowledged", _make_directory, "{} is a directory; delete it"),
     ],
 )
 def test_something_else_where_its_files_should_be(
@@ -154,7 +154,7 @@ def test_something_else_where_its_files_should_be(
     change(tmp_path / name)
     with pytest.raises((LogFailed, LogDamaged)) as refused:
         trio.run(serve, Config(listen=("tcp:127.0.0.1:0",), data=tmp_path))
-    assert str(refused.value) == f"cannot open {tmp_path}/{name}: {said}"
+    assert str(refused.value) == f"cannot open {tmp_path}/{name}: {said.format(tmp_path / name)}"
 
 
 def test_a_log_that_another_program_has_locked(data: Path) -> None:

@@ -20,6 +20,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.wire.observing import NUMBERS
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value
+from relay.archive import columns as archived_columns
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archive_all
 from relay.archive.merging import Merger, MergeRules
@@ -378,7 +379,7 @@ def test_rows_are_read_wherever_the_bounds_of_columns_put_them(
     limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A label may have an object for one number of fields, and others among the rare rows of one range."""
-    monkeypatch.setattr(f"relay.archive.columns.{limit}", value)
+    monkeypatch.setattr(archived_columns, limit, value)
     kept = Kept(tmp_path, 12, MergeRules(changes=24))
     for pattern in PATTERNS:
         wanted = columns_for(pattern)
