@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from dataspace.rules.engine.bodies import Body
+from dataspace.rules.engine.bodies import UNCALCULATED, Body
 from dataspace.rules.language.arithmetic import calculate, compare, refuse_number
 from dataspace.rules.language.evaluating import evaluate
 from dataspace.rules.language.hosted import TooSlow
@@ -519,7 +519,7 @@ class DeferredErrors:
     def about(self, body: Body, *, comes: bool) -> Callable[[Exception, dict[str, RuleTerm]], None]:
         """Returns the function that a rule calls when an expression has raised, for a row that comes or
         goes."""
-        return partial(self._note, body) if comes else partial(_pass_over, body.number)
+        return partial(self._note, body) if comes else partial(_pass_over_going, body.number)
 
     def _note(self, body: Body, error: Exception, row: dict[str, RuleTerm]) -> None:
         """Keeps what may stand in the end.
@@ -545,10 +545,21 @@ class DeferredErrors:
 
 
 def _pass_over(number: int, error: Exception, row: dict[str, RuleTerm]) -> None:
-    """Ignores an error, unless a limit was reached: the row that goes was no derivation when it came."""
+    """Ignores an error, unless a limit was reached."""
     if isinstance(error, TooSlow):
         raise RuleFailed(number, {}, str(error), resumes=False) from None
     if isinstance(error, RuleFailed) and not (error.row or error.overran):
         error.row = {name: term.value for name, term in row.items()}
     if isinstance(error, (RuleFailed, LimitReached)):
+        raise error
+
+
+def _pass_over_going(number: int, error: Exception, row: dict[str, RuleTerm]) -> None:
+    """Ignores an error for a row that goes: it was no derivation when it came, since it raised then as well.
+
+    That holds for errors that follow from the values.  After a defect it may have been one, which would
+    stay: so the engine fails, and is made anew from the rows that are left.
+    """
+    _pass_over(number, error, row)
+    if not isinstance(error, UNCALCULATED):
         raise error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from dataspace.rules.engine import compiling as doubts
 from dataspace.rules.engine.program import Program
+from dataspace.rules.language.arithmetic import calculate
 from index.patterns.text import parse, unparse
 from index.values.values import Map, Record, Value, same
 
@@ -243,3 +245,29 @@ def test_a_rule_fails_exactly_if_all_else_holds_of_what_it_cannot_calculate(seed
         assert {fact.fields[0] for fact in program.derived() if isinstance(fact, Record)} == {
             known["x"] for outcome, known in outcomes if outcome
         }
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyError])
+@pytest.mark.parametrize("text", ["p($x + 1) <- q($x).", "p(count()) <- q($x), $x + 1 > 0."])
+def test_a_defect_in_what_a_row_that_goes_is_calculated_with_leaves_nothing_behind(
+    text: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [0]
+
+    def struck(*given: Any) -> Value:
+        fails[0] -= 1
+        if fails[0] == 0:
+            raise error("struck")
+        return calculate(*given)
+
+    monkeypatch.setattr(doubts, "calculate", struck)
+    program, told = Program(), set[str]()
+    program.add("r", text)
+    facts: list[Value] = [Record("q", n) for n in range(3)]
+    run(program, told, facts, [])
+    fails[0] = 2
+    run(program, told, [], facts[:2])
+    assert fails[0] < 0 and not program.has_errors
+    assert told == ({"p(3)"} if "count" not in text else {"p(1)"})
+    run(program, told, [], facts[2:])
+    assert not told
