@@ -148,7 +148,8 @@ class Replay:
                 yield rows
 
     def steps(self, upto: int, segments: Sequence[Segment] | None = None) -> Iterator[Rows | None]:
-        """Does the same, and yields None after every ``LOOKED_AT`` epochs without changes.
+        """Does the same, and yields None after every ``LOOKED_AT`` epochs without changes, and after segments
+        in which as many entries are notes.
 
         So a caller in the event loop can let others work, whatever part of the log matches.  ``segments`` has
         these epochs, if the caller has read them already.
@@ -173,6 +174,12 @@ class Replay:
                 else:
                     looked_at = 0
                     yield None
+                if self._kept:
+                    bag = self.own_bag()
+            looked_at += segment.entries  # notes among them are read as well, but come as no rows
+            if looked_at > LOOKED_AT:
+                looked_at = 0
+                yield None
                 if self._kept:
                     bag = self.own_bag()
         self.at = max(self.at, upto)

@@ -45,6 +45,7 @@ class Gauge:
             path.write_bytes(bytes(SIZE))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), SIZE)
+        self._numbers = memoryview(self._map)[: _NUMBERS.size].cast("q")  # ``pack_into`` writes 0 first
 
     def read(self) -> tuple[int, int, int, int, str]:
         """Returns the numbers and the text."""
@@ -54,24 +55,22 @@ class Gauge:
 
     def begin(self, mode: int) -> None:
         """Sets the mode, and forgets the most."""
-        struct.pack_into("=qq", self._map, 0, mode, 0)
-        struct.pack_into("=q", self._map, 32, 0)
+        self._numbers[0], self._numbers[1], self._numbers[4] = mode, 0, 0
 
     @property
     def mode(self) -> int:
-        return int(struct.unpack_from("=q", self._map)[0])
+        return self._numbers[0]
 
     def reach(self, most: int, text: str) -> None:
         """Notes what a step has done, if that is the most so far."""
-        if most > struct.unpack_from("=q", self._map, 8)[0]:
+        if most > self._numbers[1]:
             data = text.encode()[: SIZE - _NUMBERS.size]
-            struct.pack_into("=q", self._map, 8, most)
-            struct.pack_into("=q", self._map, 32, len(data))
+            self._numbers[1], self._numbers[4] = most, len(data)
             self._map[_NUMBERS.size : _NUMBERS.size + len(data)] = data
 
     def account(self, accounted: int, waiting: int) -> None:
         """Notes what the daemon accounts for, and how many pieces of work wait."""
-        struct.pack_into("=qq", self._map, 16, accounted, waiting)
+        self._numbers[2], self._numbers[3] = accounted, waiting
 
 
 class Steps(trio.abc.Instrument):

@@ -7,8 +7,10 @@ from pathlib import Path
 from dataspace.kernel.changes import Claims, Epoch
 from index.patterns.patterns import capture
 from relay.log.log import Log
+from relay.log.notes import Note
 from relay.log.reader import LogReader
-from relay.log.replay import Live, Replay
+from relay.log.replay import LOOKED_AT, Live, Replay
+from relay.log.segments import encode_note
 from relay.log.writer import GroupCommit
 from tests.relay.log.histories import append, epoch, flight
 
@@ -49,3 +51,13 @@ def test_numbers_that_a_crash_has_skipped_are_settled(log: Log, tmp_path: Path) 
     assert reader.is_settled(1) and not reader.is_settled(2)
     reader.close()
     again.close()
+
+
+def test_a_replay_lets_others_work_while_it_passes_many_notes(log: Log) -> None:
+    append(log, epoch(1, flight(1)))
+    for at in range(10):
+        log.append([encode_note(1, 10, Note("hint", (at, each))) for each in range(LOOKED_AT + 1)])
+    append(log, epoch(2, flight(2)))
+    steps = [each and each[0] for each in Replay(log, capture(), 0).steps(2)]
+    assert steps[0] == 1 and steps.count(None) >= 10 and 2 in steps
+    assert [each[0] for each in Replay(log, capture(), 0).epochs(2)] == [1, 2]
