@@ -72,6 +72,8 @@ class SpaceGroups(SettledGroups):
         super().__init__(hosted)
         self._planned = float("inf")
         """When ``run`` wakes next."""
+        self._heard = 0.0
+        """What had come from clients by then was handled before deadlines up to then are judged."""
         self._members: dict[str, dict[Hashable, tuple[WorkGroup, StreamMember]]] = {}
         """The members of each session, by its owner."""
         self._alarm = trio.Event()
@@ -189,7 +191,10 @@ class SpaceGroups(SettledGroups):
             try:
                 now = trio.current_time()
                 if self._has_late(now):
-                    await input_handled()  # the job may be done, or extended, in what waits in a socket
+                    if not self._has_late(self._heard):
+                        await input_handled()  # the job may be done, or extended, in what waits in a socket
+                        self._heard = now
+                    now = self._heard
                 self.tick(now)
                 self.hosted.flush()
                 self._due = min(
