@@ -73,7 +73,7 @@ class SpaceGroups(SettledGroups):
         self._planned = float("inf")
         """When ``run`` wakes next."""
         self._heard = 0.0
-        """What had come from clients by then was handled before deadlines up to then are judged."""
+        """The time up to which deadlines are judged: all input of clients that was there then was handled."""
         self._members: dict[str, dict[Hashable, tuple[WorkGroup, StreamMember]]] = {}
         """The members of each session, by its owner."""
         self._alarm = trio.Event()
