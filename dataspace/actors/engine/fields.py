@@ -126,6 +126,14 @@ class Field(Generic[T]):
             for computation in list(self._dependents):
                 computation.damage()
 
+    def _renew(self, value: T) -> None:
+        """Takes a computed value; fields that are derived from this one know already that they are stale."""
+        if not equal(self._value, value):
+            self._value = value
+            for computation in list(self._dependents):
+                if not isinstance(computation, _DerivedComputation):
+                    computation.damage()
+
     def _check(self) -> None:
         actor = self._facet.actor
         running = actor.engine.running
@@ -176,11 +184,7 @@ class DerivedField(Field[T]):
     def _compute(self) -> None:
         value = self._function()
         self._stale = False
-        if not equal(self._value, value):
-            self._value = value
-            for computation in list(self._dependents):
-                if not isinstance(computation, _DerivedComputation):
-                    computation.damage()
+        self._renew(value)
 
 
 class _DerivedComputation(Computation):
@@ -248,11 +252,7 @@ class QueryField(Field[T]):
         if self._stale:
             value = self._function()
             self._stale = False
-            if not equal(self._value, value):
-                self._value = value
-                for computation in list(self._dependents):
-                    if not isinstance(computation, _DerivedComputation):
-                        computation.damage()
+            self._renew(value)
 
 
 class _QueryRepair(Dependent):
