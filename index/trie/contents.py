@@ -12,7 +12,7 @@ handler counts a restricted value if and only if the handler captures within the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
@@ -404,7 +404,14 @@ class Contents:
     # (HOWITWORKS); only the handlers of a leaf are checked one by one. Restricted values are rare, so this is
     # short and not fast.
 
-    def _groups_of(self, value: Value) -> Iterator[tuple[Values, Group]]:
+    def _met(self, value: Value) -> Iterator[tuple[Values, Group, Hashable]]:
+        """Yields the groups that a value meets, with the values of their nodes and the place of the leaf."""
+        for values, group in self._reached(value):
+            place = group.place(value)
+            if place is not MISSING:
+                yield values, group, place
+
+    def _reached(self, value: Value) -> Iterator[tuple[Values, Group]]:
         """Yields all groups that a value may meet, each with the values of its node."""
         for node in self.tree.reached(value):
             for group in node.each:
@@ -418,10 +425,7 @@ class Contents:
         value = entry.value
         for node in self.tree.reached(value):
             node.values[at] = value
-        for values, group in self._groups_of(value):
-            place = group.place(value)
-            if place is MISSING:
-                continue
+        for values, group, place in self._met(value):
             leaf = group.leaves.get(place)
             if leaf is None:
                 if group.in_trie:
@@ -437,10 +441,7 @@ class Contents:
         paths = self.visible.pop(at)
         for node in self.tree.reached(value):
             node.values.pop(at, None)  # already removed from the root's table
-        for _, group in self._groups_of(value):
-            place = group.place(value)
-            if place is MISSING:
-                continue
+        for _, group, place in self._met(value):
             leaf = group.leaves.get(place)
             if leaf is None:
                 if group.in_trie:
@@ -454,8 +455,8 @@ class Contents:
     def collect(self, value: Value, paths: Visible | None, news: News) -> None:
         """Adds to ``news`` the handlers that a message concerns; those within ``paths`` if it is
         restricted."""
-        for _, group in self._groups_of(value):
-            leaf = group.leaves.get(group.place(value))
+        for _, group, place in self._met(value):
+            leaf = group.leaves.get(place)
             if leaf is not None:
                 for handler in leaf.handlers:
                     row = handler.row(value, paths)
