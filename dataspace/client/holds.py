@@ -27,7 +27,7 @@ from index.values.freezing import freeze
 from index.values.values import Map, Value
 
 RENEWALS: Final = 3
-"""How often a hold is renewed in its time."""
+"""How often a hold is renewed in its time, and how often in a third of it where there was no answer."""
 
 RELEASED: Final = "it was released"
 """The reason of a hold that this client has released."""
@@ -122,12 +122,14 @@ class Hold:
     async def _keep(self) -> None:
         try:
             with loop().scope() as self._renewing:
+                pause = self._ttl / RENEWALS
                 while self._renews and not self.ended.is_set():
-                    await loop().sleep(self._ttl / RENEWALS)
-                    with suppress(
-                        Unreachable
-                    ):  # the daemon is away, and gives the lease its time when it is back
+                    await loop().sleep(pause)
+                    try:
                         await self.renew()
+                        pause = self._ttl / RENEWALS
+                    except Unreachable:  # this call has waited in vain, and the lease may be there still
+                        pause = self._ttl / RENEWALS / RENEWALS
         except DataspaceError as error:  # it has ended, or there will be no further connection
             self._end(str(error))
         finally:

@@ -403,11 +403,9 @@ export class Session {
   async requestNamed(verb, args) {
     await this.#waitUp();
     if (!this.uplink.candidates.isNamed) throw new NotNamed(`the connection is to ${this.url}`, false);
-    try {
-      return await this.ask(verb, args).promise;
-    } catch (error) {
+    return this.ask(verb, args).promise.catch((error) => {
       throw error instanceof DeniedHere ? new NotNamed(error.text, true) : error;
-    }
+    });
   }
 
   /** Sends a request and returns its answer; after a lost connection again if that is safe, else throws `Broken`. */

@@ -133,7 +133,7 @@ async def test_the_end_of_a_block_releases_the_hold(url: str, how: str) -> None:
 async def test_a_hold_is_renewed_on_after_a_daemon_that_was_away_for_longer_than_calls_wait(
     url: str, proxy: Proxy
 ) -> None:
-    async with dataspace.connect(url) as witness, dataspace.connect(proxy.url, timeout=0.05) as space:
+    async with dataspace.connect(url) as witness, dataspace.connect(proxy.url, timeout=0.2) as space:
         held = await space.hold(Record("job", 1), ttl=3, renew=True)
         proxy.refusing = True
         proxy.cut()
