@@ -23,7 +23,7 @@ DEMO := $(if $(CLUSTER),$(if $(STORE),,$(if $(KEEP),$(error KEEP with CLUSTER ne
 ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test browser docs quick lint format bench peers torture soak simulate wheel npm release lock clean check-python check-java check-chromium
+.PHONY: help venv demo test browser docs quick lint format bench peers torture soak simulate planted wheel npm release lock clean check-python check-java check-chromium
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ soak: venv ## HOURS (8) of a steady mixed load; fails if memory, descriptors, di
 
 simulate: venv ## SEEDS=n lives of daemons and clients in virtual time, each from a seed; ARGS=--followers for several daemons over one log (tests/simulation/README.md)
 	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),1000) $(ARGS)
+
+planted: venv ## plant one defect after the other, and say which the generated tests find (ARGS: names, --seconds of CPU for each)
+	@$(BIN)/python -m tests.planted $(ARGS)
 
 wheel: venv ## dist/*.whl; COMPILED=1 for one whose hot parts are machine code (needs a C compiler)
 	@rm -rf build dist

@@ -1,0 +1,25 @@
+"""The planted defects by name, each with the door whose generated tests should find it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.planted import of_index, of_rules, of_turns
+from tests.planted.finding import KERNEL
+from tests.planted.planting import Defect, Rows
+
+
+def _defects(door: str, rows: Rows) -> Iterator[Defect]:
+    for module, defects in rows.items():
+        for name, qualified, there, instead in defects:
+            yield Defect(name, door, module, qualified, there, instead)
+
+
+ALL: Final = (
+    *_defects(KERNEL, of_turns.ROWS),
+    *_defects(KERNEL, of_index.ROWS),
+    *_defects(KERNEL, of_rules.ROWS),
+)
+
+DEFECTS: Final[dict[str, Defect]] = {each.name: each for each in ALL}
