@@ -27,7 +27,10 @@ UNCALCULATED: Final = (ArithmeticError, ValueError, TypeError)
 
 
 class Body:
-    """The body of one rule over the relations of its engine; ``number`` is the number of the rule."""
+    """The body of one rule over the relations of its engine; ``number`` is the number of the rule.
+
+    ``failed`` are the calls of functions of the host that have failed for rows that came.
+    """
 
     __slots__ = (
         "_comparisons",
@@ -38,6 +41,7 @@ class Body:
         "_plans",
         "_positive",
         "_terms",
+        "failed",
         "number",
     )
 
@@ -45,6 +49,7 @@ class Body:
         self, number: int, rule: Rule, atoms: Sequence[BoundAtom], terms: Terms, paid: Budget
     ) -> None:
         self.number = number
+        self.failed: Final[set[int]] = set()
         self._head = Rule(rule.head)
         self._positive = [each for each in atoms if not each.atom.negated]
         self._negated = [each for each in atoms if each.atom.negated]

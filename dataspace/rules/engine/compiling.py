@@ -47,7 +47,7 @@ from typing import Any, Final, NoReturn
 from dataspace.rules.engine.bodies import UNCALCULATED, Body
 from dataspace.rules.language.arithmetic import calculate, compare, refuse_number
 from dataspace.rules.language.evaluating import evaluate
-from dataspace.rules.language.hosted import TooSlow
+from dataspace.rules.language.hosted import CallFailed, TooSlow
 from dataspace.rules.language.ordering import Pay
 from dataspace.rules.language.syntax import (
     TIMELY,
@@ -68,7 +68,7 @@ from dataspace.rules.language.syntax import (
     variables_of,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter
-from dataspace.rules.relations.failures import LimitReached, RuleFailed, message_of
+from dataspace.rules.relations.failures import FailedLater, LimitReached, RuleFailed, message_of
 from dataspace.rules.relations.join_orders import Bind, BoundAtom, GoThrough, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import MAX_FACT, Row, RuleTerm, Terms, size_in_facts, too_large
@@ -519,7 +519,7 @@ class DeferredErrors:
     def about(self, body: Body, *, comes: bool) -> Callable[[Exception, dict[str, RuleTerm]], None]:
         """Returns the function that a rule calls when an expression has raised, for a row that comes or
         goes."""
-        return partial(self._note, body) if comes else partial(_pass_over_going, body.number)
+        return partial(self._note, body) if comes else partial(_pass_over_going, body)
 
     def _note(self, body: Body, error: Exception, row: dict[str, RuleTerm]) -> None:
         """Keeps what may stand in the end.
@@ -528,6 +528,10 @@ class DeferredErrors:
         kept.  A negated fact is there while it goes.
         """
         _pass_over(body.number, error, row)
+        if isinstance(error, CallFailed):
+            if len(body.failed) >= MOST:
+                body.failed.clear()
+            body.failed.add(error.about)
         if not body.holds(row, settled=False):
             return
         values = {name: term.value for name, term in row.items()}
@@ -554,12 +558,18 @@ def _pass_over(number: int, error: Exception, row: dict[str, RuleTerm]) -> None:
         raise error
 
 
-def _pass_over_going(number: int, error: Exception, row: dict[str, RuleTerm]) -> None:
+def _pass_over_going(body: Body, error: Exception, row: dict[str, RuleTerm]) -> None:
     """Ignores an error for a row that goes: it was no derivation when it came, since it raised then as well.
 
-    That holds for errors that follow from the values.  After a defect it may have been one, which would
-    stay: so the engine fails, and is made anew from the rows that are left.
+    That holds for errors that follow from the values.  After a defect, or in a function of the host that did
+    not fail then, it may have been one, which would stay: so the engine fails, and is made anew from the rows
+    that are left.
     """
-    _pass_over(number, error, row)
+    _pass_over(body.number, error, row)
+    if isinstance(error, CallFailed) and error.about not in body.failed:
+        values = {name: term.value for name, term in row.items()}
+        raise FailedLater(
+            body.number, values, f"{error}, and not before: functions must be pure", resumes=False
+        )
     if not isinstance(error, UNCALCULATED):
         raise error

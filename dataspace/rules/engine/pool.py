@@ -24,7 +24,7 @@ from dataspace.rules.language.hosted import Functions
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import READS_OF_AN_ACTION, Bounds, Costs, TickBudget, size_of
 from dataspace.rules.relations.derived_relations import HeadRelation
-from dataspace.rules.relations.failures import LimitReached, RuleFailed, Unalias, message_of
+from dataspace.rules.relations.failures import FailedLater, LimitReached, RuleFailed, Unalias, message_of
 from dataspace.rules.relations.proofs import Sight
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.times import Times
@@ -471,14 +471,17 @@ class Remaking:
         if isinstance(failure, Unalias):
             pool.separated |= {failure.label}
             return ()
+        is_old = engine not in self._made
+        if isinstance(failure, FailedLater) and is_old:
+            return ()
         if isinstance(failure, RuleFailed):
             row, tick = Map.of(list(failure.row.items())), self._tick if failure.resumes else None
-            if tick is not None and engine not in self._made:
+            if tick is not None and is_old:
                 facts = [*engine.derived()]
                 read = pool.base_facts.count(engine.roots)
                 pool.texts.carry(failure.rule, Carried(len(facts) + read, size_of(facts), engine.paid()))
             return pool.texts.suspend(failure.rule, failure.reason, row, tick=tick)
-        if engine not in self._made:  # a defect, which may not come again
+        if is_old:  # a defect, which may not come again
             return ()
         reason = message_of(failure) if failure is not None else "it failed"
         return [lost for rule in engine.rules for lost in pool.texts.suspend(rule.number, reason)]

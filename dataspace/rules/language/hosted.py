@@ -102,6 +102,14 @@ class TooSlow(UsageError):
     """A call took longer than it may; the result is not used."""
 
 
+class CallFailed(UsageError):
+    """The code of a function raised, or gave what it may not; ``about`` stands for the call."""
+
+    def __init__(self, text: str, about: int) -> None:
+        super().__init__(text)
+        self.about: Final = about
+
+
 def _still() -> int:
     return 0
 
@@ -138,17 +146,24 @@ class HostFunction(Function):
         except (Exception, SystemExit) as error:  # a fence around code of the host: only its rule fails
             logger.debug("%s raised", self.name, exc_info=True)
             self._took(pay, self.clock() - since)
-            raise UsageError(f"{self.name} raised {_said(error)}") from None
+            raise self._failed(arguments, f"{self.name} raised {_said(error)}") from None
         if (took := self.clock() - since) > UNCHARGED:
             self._took(pay, took)
         kind = made.__class__
         if kind is not float and kind is not bool and made is not None:
-            made = self._frozen(made)
+            try:
+                made = self._frozen(made)
+            except UsageError as error:
+                raise self._failed(arguments, str(error)) from None
             kind = made.__class__
         if kind not in self.result:
             found = f"{begun(made)}, {with_article(kind_of(made))}"
-            raise UsageError(f"{self.name} gives {self.named_at(-1)}, as declared, but gave {found}")
+            said = f"{self.name} gives {self.named_at(-1)}, as declared, but gave {found}"
+            raise self._failed(arguments, said)
         return made  # a value of one of the classes
+
+    def _failed(self, arguments: tuple[Value, ...], said: str) -> CallFailed:
+        return CallFailed(said, hash((self.name, arguments)))
 
     def _took(self, pay: Pay, took: int) -> None:
         """Counts the time of a call as work."""

@@ -51,6 +51,14 @@ class RuleFailed(Exception):
         self.resumes = resumes and not overran
 
 
+class FailedLater(RuleFailed):
+    """A function of the host failed for a row that goes, and had not when it came: it is not pure.
+
+    Whether the row was a derivation is not known any more.  So the engine is made anew from the rows that are
+    left; where one is new already, the text is suspended.
+    """
+
+
 class LimitReached(Exception):
     """A limit that all rules share was reached: which one did it is for their program to find out."""
 

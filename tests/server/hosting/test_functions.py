@@ -91,7 +91,7 @@ def test_a_function_of_a_module_beside_it(daemon: DaemonProcess, tmp_path: Path)
         broken = space.assert_(at("x", 9, 9))
         near, placed, (error,) = derived(url)
         assert (near, placed) == ([], 4)
-        assert error.startswith("UsageError: geo.distance raised LookupError: no such place (in near(")
+        assert error.startswith("CallFailed: geo.distance raised LookupError: no such place (in near(")
         space.retract(broken)
         assert derived(url) == ([("a", "b", 3)], 3, [])
 

@@ -158,7 +158,7 @@ def suspended(run: Callable[..., Any], **more: Any) -> str:
 )
 def test_what_raises_suspends_its_rule_by_name(error: BaseException, said: str) -> None:
     reason = suspended(raising(error))
-    assert reason.startswith(f"UsageError: {said} (in p(host.f($x))")
+    assert reason.startswith(f"CallFailed: {said} (in p(host.f($x))")
     reason.encode()
 
 
@@ -268,6 +268,64 @@ def test_a_function_that_is_not_pure_suspends_its_rule() -> None:
     assert program.derived() == []
     program.tick([Record("v", 3)], [Record("v", 2)])
     assert program.derived() == [] and program.has_errors
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p(host.f($x)) <- v($x).",
+        "p($x) <- v($x), host.f($x) > 0.",
+        "p(if(host.f($x) > 0, $x, 0)) <- v($x).",
+        "p(sum(host.f($x))) <- v($x).",
+        "p($x, $y) <- v($x), v($y), host.f($x) >= $y.",
+        "p($x) <- v($x), not q($x). q($x) <- v($x), host.f($x) > 100.",
+    ],
+)
+@pytest.mark.parametrize("lasts", [False, True])
+@pytest.mark.parametrize("how", ["raises", "gives what it may not"])
+def test_a_function_that_fails_for_a_row_that_goes_leaves_no_fact(text: str, lasts: bool, how: str) -> None:
+    failing = set[Value]()
+
+    def run(value: int) -> object:
+        if value not in failing:
+            return value
+        if how == "raises":
+            raise OSError("the file is away")
+        return object()
+
+    program, fresh = (Program(functions=functions(run, ("int",), "int")) for _ in range(2))
+    for each in (program, fresh):
+        each.add("r", text)
+        each.add("s", "s($x) <- w($x).")
+    program.tick([Record("v", 1), Record("v", 2), Record("w", 1)])
+    failing |= {1, 2} if lasts else {1}
+    derived = program.tick([], [Record("v", 1)])
+    assert derived.removed
+    fresh.tick([Record("v", 2), Record("w", 1)])
+    assert {*map(key, program.derived())} == {*map(key, fresh.derived())}
+    assert program.has_errors == fresh.has_errors == lasts
+    failing.clear()
+    program.tick([Record("v", 3)], [Record("v", 2)])
+    fresh.tick([Record("v", 3)], [Record("v", 2)])
+    assert {*map(key, program.derived())} == {*map(key, fresh.derived())} and not program.has_errors
+
+
+def test_a_function_that_fails_for_a_message_that_goes_suspends_its_rule() -> None:
+    calls = itertools.count(1)
+    program = Program(functions=functions(lambda n: n / (next(calls) % 2), ("int",), "number"))
+    program.add("r", "p($x) <- v($x), host.f($x) > 0.")
+    program.tick(messages=[Record("v", 1)])
+    assert "division by zero" in next(iter(program.entries.values())).error and program.derived() == []
+
+
+def test_what_a_negation_keeps_from_a_function_goes_without_being_made_anew() -> None:
+    program = Program(functions=functions(lambda n: 1 / n, ("int",), "number"))
+    program.add("r", "p(host.f($x)) <- v($x), not zero($x).")
+    program.tick([Record("zero", 0), Record("v", 0), Record("v", 1)])
+    engines = program.statistics().engines
+    program.tick([], [Record("v", 0)])
+    assert not program.has_errors and len(program.derived()) == 1
+    assert program.statistics().engines == engines
 
 
 # -- declarations ----------------------------------------------------------------------------------
