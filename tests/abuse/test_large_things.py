@@ -568,7 +568,7 @@ async def _load(world: World, case: Case | Web, connections: int, ending: trio.C
 async def _judge_memory(world: World, case: Case | Web) -> str:
     """Returns what is wrong with the memory while a case is pipelined, by one and by many, and after it."""
     before, worst = _resident(world), ""
-    for connections in (1, CONNECTIONS):
+    for connections in (1, CONNECTIONS) if LONG else (CONNECTIONS,):
         with trio.move_on_after(SECONDS):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_load, world, case, connections, nursery.cancel_scope)

@@ -137,13 +137,12 @@ def test_any_file_is_the_same_but_for_the_names(source: str) -> None:
 @pytest.mark.slow
 @pytest.mark.torture
 def test_each_of_our_files_is_the_same_but_for_the_names() -> None:
-    for path in FILES:
-        if path == Path(__file__):  # its examples are for the forms that are refused
-            continue
-        if "TORTURE_ROUNDS" in os.environ or path.relative_to(TOP).parts[0] in (OUTER, *INNER):
-            holds(path.read_text())
-        else:
-            rewritten(path.read_text(), KNOWN)
+    ours = [path for path in FILES if path.relative_to(TOP).parts[0] in (OUTER, *INNER)]
+    others = [
+        path for path in FILES if path not in ours and path != Path(__file__)
+    ]  # whose examples are refused
+    for path in [*ours, *others] if "TORTURE_ROUNDS" in os.environ else ours[::4]:
+        holds(path.read_text())
 
 
 def test_a_folder_is_relocated_whole(tmp_path: Path) -> None:

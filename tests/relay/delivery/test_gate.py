@@ -7,6 +7,7 @@ length and switches; the oracle is a list of states.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -26,6 +27,8 @@ from relay.delivery.memory import MemoryBudget
 PATTERN = Record("n", capture("n"))
 OTHER = Record("m", capture("n"))
 PLENTY = 1 << 40
+STEPS = 6 if "TORTURE_ROUNDS" in os.environ else 5
+"""Of the lives in which only a few things happen."""
 
 
 class Observer:
@@ -178,9 +181,10 @@ def test_every_short_life(closed: bool, steps: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 @pytest.mark.parametrize("closed", [False, True])
-def test_every_life_of_six_steps(closed: bool) -> None:
-    for life in product("01aAocbsr"[: 8 if closed else 7], repeat=6):
+def test_every_longer_life(closed: bool) -> None:
+    for life in product("01aAocbsr"[: 8 if closed else 7], repeat=STEPS):
         lived = Life(closed=closed)
         for step in life:
             lived.act(step)

@@ -24,7 +24,7 @@ from tests.server.processes import DaemonProcess
 
 LONG = "TORTURE_ROUNDS" in os.environ
 OBSERVERS = 300
-MESSAGES = 4_641 if LONG else 1_200
+MESSAGES = 4_641 if LONG else 900
 SIZE = 400_000
 REPLAYS = 90
 PAST = 300 if LONG else 100
@@ -36,7 +36,7 @@ MEMORY = 300 << 20
 LEAST = 64 << 10
 SLACK = 64 << 20
 NESTS = 20_000
-NESTED = 60
+NESTED = 60 if LONG else 24
 """Messages of so many small records each."""
 
 
@@ -151,6 +151,7 @@ async def test_one_message_for_many_patterns_is_refused_to_those_for_whom_no_mem
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 async def test_what_is_small_on_the_wire_is_no_larger_where_it_waits(daemon: DaemonProcess) -> None:
     """Records within records take twenty times their wire form as values."""
     nest: Value = tuple([Record("a", Map({}), (n,)) for n in range(NESTS)])
