@@ -9,17 +9,40 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from dataspace.errors import Refused
+from dataspace.instants import GRID
 from dataspace.kernel.changes import Epoch
+from dataspace.kernel.derivation import RULES
 from dataspace.kernel.space import Space
-from dataspace.rules.engine.rebuilding import rebuild
-from index.values.values import Record, key
-from tests.generated.programs import End, Operation, Pass, Program, Restart, Toggle, Turn
+from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, rebuild
+from index.patterns.text import parse_pattern
+from index.values.values import Record, Value, key
+from tests.generated.programs import (
+    FOLLOWED,
+    RETAINED,
+    Ask,
+    End,
+    Operation,
+    Pass,
+    Program,
+    Restart,
+    Toggle,
+    Turn,
+    Watch,
+)
+from tests.generated.watching import Watchers, captures
 from tests.model import space as model
-from tests.model.rules import GRID
 
 START: Final = 1_000_000_000
 MOST_SETTLING: Final = 20
 """Turns in a row that ``next`` may ask for in these programs."""
+
+
+class Full(Exception):
+    """The log does not take an epoch."""
+
+
+def _lose(_epoch: Epoch) -> None:
+    raise Full
 
 
 class Difference(Exception):
@@ -31,12 +54,14 @@ class Endless(Exception):
 
 
 class KernelRun:
-    """A space and the model, side by side."""
+    """A space, another one that follows it, and the model, side by side."""
 
     def __init__(self) -> None:
         self.space = Space("s")
         self.space.submit_timed = self._note
+        self.follower = Space("s")
         self.model = model.Space()
+        self.watchers = Watchers()
         self.time = START
         self.past: list[Epoch] = []
         self.seen: list[Epoch] = []
@@ -45,6 +70,8 @@ class KernelRun:
         self.number = 0
 
     def _note(self, epoch: Epoch) -> None:
+        if epoch.claims or not epoch.silent:
+            self.follower.follow(epoch)
         if not epoch.silent:
             self.past.append(epoch)
             self.seen.append(epoch)
@@ -52,49 +79,87 @@ class KernelRun:
     def carry_out(self, operation: Operation) -> None:
         """Does one operation on both; raises ``Difference``."""
         match operation:
-            case Turn(owner, actions):
-                self._turn(owner, actions)
+            case Turn():
+                self._turn(operation)
             case Toggle(name, text):
                 self._toggle(name, text)
-            case End(owners):
-                self._compare(self.model.until(self.time), "an instant before the end of owners")
-                ended = self.space.end(owners, self.time)
-                self._note_made(ended)
-                if any(owner in self.model.claims for owner in owners):
-                    self._compare([self.model.end(owners, self.time)], "the end of owners")
+            case End(owners, lost):
+                self._end(owners, lost)
+            case Watch(patterns):
+                self.watchers.toggle(self.space, patterns, list(self.model.facts.values()))
+            case Ask(pattern):
+                self._ask(parse_pattern(pattern))
+            case Pass(millis) if millis < 0:
+                self._put_back(millis)
             case Pass(millis):
                 self._pass(self.time + 1_000 * millis)
-            case Restart():
-                self._restart()
+            case Restart(form):
+                self._restart(form)
         self._settle()
         self._compare_facts()
+        self._compare_claims()
 
     def _note_made(self, epoch: Epoch | None) -> None:
         if epoch is not None:
             self._note(epoch)
 
-    def _turn(self, owner: str, actions: object) -> None:
+    def _turn(self, turn: Turn) -> None:
         timed: list[model.Epoch | None] = [*self.model.until(self.time)]
+        submit = _lose if turn.lost else None
         answer = expected = None
         try:
-            self._note_made(self.space.commit(owner, actions, self.time))  # type: ignore[arg-type]  # actions
+            epoch = self.space.commit(
+                *(turn.owner, turn.actions, self.time),  # type: ignore[arg-type]  # actions
+                others=turn.others,  # type: ignore[arg-type]  # as above
+                submit=submit,
+            )
+            self._note(epoch)
         except Refused as refused:
             answer = refused.code
+        except Full:
+            answer = "full"
         try:
-            timed.append(self.model.turn(owner, actions, self.time))  # type: ignore[arg-type]  # as above
+            parts = [(turn.owner, turn.actions), *turn.others]
+            timed.append(self.model.turn(parts, self.time, is_lost=turn.lost))
         except model.Refused as refused:
             expected = refused.args[0]
         if answer != expected:
             raise Difference(f"a turn was answered with {answer}, the model says {expected}")
         self._compare(timed, "a turn")
 
+    def _end(self, owners: Sequence[str], lost: bool) -> None:
+        self._compare(self.model.until(self.time), "an instant before the end of owners")
+        ended: list[model.Epoch | None] = []
+        is_any = any(owner in self.model.claims for owner in owners)
+        try:
+            self._note_made(self.space.end(owners, self.time, submit=_lose if lost else None))
+        except Full:
+            if not (lost and is_any):
+                raise
+        if is_any and not lost:
+            ended.append(self.model.end(owners, self.time))
+        self._compare(ended, "the end of owners")
+
+    def _ask(self, pattern: Value) -> None:
+        found = [key(row) for row in self.space.matches(pattern)]
+        wanted = captures(pattern, self.model.facts.values())
+        if len(found) != len(wanted) or set(found) != wanted:
+            raise Difference(f"a question is answered with {found}, the model says {wanted}")
+
+    def _put_back(self, millis: int) -> None:
+        """Puts the clock back, unless a turn that nobody saw was the last: rules know its time, and epochs
+        do not."""
+        if self.past and self.model.past.times[-1] == self.past[-1].time:
+            self.time += 1_000 * millis
+
     def _toggle(self, name: str, text: str) -> None:
         self.number += 1
         if name in self.texts:
-            self._turn(f"rules:{name}", ((model.RETRACT, self.texts.pop(name)),))
+            self._turn(Turn(f"rules:{name}", ((model.RETRACT, self.texts.pop(name)),)))
         else:
             self.texts[name] = self.number
-            self._turn(f"rules:{name}", ((model.ASSERT, self.number, Record("rule", name, text)),))
+            rule = Record("rule", name, text)
+            self._turn(Turn(f"rules:{name}", ((model.ASSERT, self.number, rule),)))
 
     def _pass(self, until: int) -> None:
         """Lets time pass from instant to instant, as a daemon does, which wakes for each that is due."""
@@ -117,18 +182,38 @@ class KernelRun:
             self._compare([self.model.settle(self.time)], "a turn of next")
         raise Endless
 
-    def _restart(self) -> None:
+    def _restart(self, form: str) -> None:
         old = self.space
-        self.space = Space("s")
-        self.space.restore({o: dict(c) for o, c in old.all_claims().items()}, old.epoch, old.time)
+        claims = {owner: dict(held) for owner, held in old.all_claims().items()}
+        self.space = self.follower if form == FOLLOWED else Space("s")
+        if form == FOLLOWED:
+            self.follower = Space("s")
+            self.follower.restore(claims, old.epoch, old.time)
+        else:
+            self.space.restore(claims, old.epoch, old.time)
         self.space.submit_timed = self._note
-        epochs = [(e.number, e.time, e.added, e.messages, e.removed) for e in self.past]
-        rebuild(self.space.rules.times, [], START, epochs)
+        rules, epochs = self.space.rules.times, [_of_log(each) for each in self.past]
+        kept = self._kept(old) if form == RETAINED else len(epochs)
+        if form == RETAINED and epochs:
+            facts = _state(epochs[: len(epochs) - kept])
+            since = epochs[-kept - 1][1] if kept < len(epochs) else START
+            past = old.epoch, list(old.rules.times.past())
+            rebuild(rules, facts, since, epochs[len(epochs) - kept :], past=past)
+        else:
+            rebuild(rules, [], START, epochs)
         self._note_made(self.space.advance(self.time))
         self._compare([], "a restart")
+        self.watchers.move(self.space)
+
+    def _kept(self, old: Space) -> int:
+        """Returns how many epochs windows need, at the end of the log."""
+        texts = [fact for fact in old.index.values() if isinstance(fact, Record) and fact.label == "rule"]
+        begun = old.time // GRID * GRID - max([form.span for form in forms_of(texts)], default=0)
+        return sum(epoch.time > begun for epoch in self.past)
 
     def _compare(self, expected: Sequence[model.Epoch | None], what: str) -> None:
-        found, self.seen = [_shown(each) for each in self.seen], []
+        seen, self.seen = self.seen, []
+        found = [_shown(each) for each in seen]
         wanted = [each for each in expected if each is not None]
         for told, due in zip(found, wanted, strict=False):
             if told[:2] != due[:2] or told[4] != due.removed:
@@ -140,6 +225,11 @@ class KernelRun:
             raise Difference(
                 f"{what} gives {len(found)} epochs, the model says {len(wanted)}: {found or wanted}"
             )
+        last = self.past[-len(seen) - 1].number if len(self.past) > len(seen) else 0
+        if [each.number for each in seen] != list(range(last + 1, last + 1 + len(seen))):
+            raise Difference(f"{what} gives epochs {seen} after the number {last}")
+        if (different := self.watchers.different(seen)) is not None:
+            raise Difference(different)
 
     def _compare_facts(self) -> None:
         found, wanted = {key(each): each for each in self.space.index.values()}, self.model.facts
@@ -147,6 +237,34 @@ class KernelRun:
             more = [found[at] for at in found.keys() - wanted.keys()]
             less = [wanted[at] for at in wanted.keys() - found.keys()]
             raise Difference(f"facts are there that should not {more}, and facts are missing {less}")
+
+    def _compare_claims(self) -> None:
+        for space, who in (self.space, "the space"), (self.follower, "a space that follows"):
+            wanted = {owner: held for owner, held in self.model.claims.items() if held}
+            derived = self.model.derived
+            found = {owner: dict(held) for owner, held in space.all_claims().items() if held}
+            if {key(each) for each in found.pop(RULES, {}).values()} != derived.keys():
+                raise Difference(f"{who} has derived {space.claims(RULES)}, the model says {derived}")
+            if found != wanted:
+                raise Difference(f"{who} has the claims {found}, the model says {wanted}")
+        if self.follower.facts_bytes != self.space.facts_bytes:
+            raise Difference(f"bytes: {self.space.facts_bytes}, and in a space that follows others")
+        if len(self.follower.index) != len(self.space.index):
+            raise Difference("facts: a space that follows has others")
+
+
+def _of_log(epoch: Epoch) -> PastEpoch:
+    return epoch.number, epoch.time, epoch.added, epoch.messages, epoch.removed
+
+
+def _state(epochs: Sequence[PastEpoch]) -> list[Value]:
+    """Returns the facts after some epochs."""
+    facts: dict[object, Value] = {}
+    for _, _, added, _, removed in epochs:
+        facts.update({key(each): each for each in added})
+        for each in removed:
+            del facts[key(each)]
+    return list(facts.values())
 
 
 _Shown: TypeAlias = "tuple[int, frozenset[object], tuple[object, ...], None, frozenset[object]]"

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
 from index.values.values import Record, Value
-from tests.generated.texts import HEADS, LITERALS, text
+from tests.generated.texts import CYCLE, HEADS, LITERALS, pattern, text
 from tests.model.space import ASSERT, REPLACE, RETRACT, SEND
 
 OWNERS: Final = ("s:1", "d:a")
@@ -24,10 +24,15 @@ Action: TypeAlias = tuple[object, ...]
 
 
 class Turn(NamedTuple):
-    """A turn of one owner."""
+    """A turn of one owner, or of several: the others with their actions.
+
+    One that is ``lost`` is undone, since the log does not take it.
+    """
 
     owner: str
     actions: tuple[Action, ...]
+    others: tuple[tuple[str, tuple[Action, ...]], ...] = ()
+    lost: bool = False
 
 
 class Toggle(NamedTuple):
@@ -38,80 +43,195 @@ class Toggle(NamedTuple):
 
 
 class End(NamedTuple):
-    """These owners end together."""
+    """These owners end together; or do not, where the end is ``lost``."""
 
     owners: tuple[str, ...]
+    lost: bool = False
+
+
+class Watch(NamedTuple):
+    """Observers of these patterns come, or go if they are there."""
+
+    patterns: tuple[str, ...]
+
+
+class Ask(NamedTuple):
+    """A pattern is asked for its captures, whether or not it is observed."""
+
+    pattern: str
 
 
 class Pass(NamedTuple):
-    """Time passes, in milliseconds."""
+    """Time passes, in milliseconds; or the clock is put back."""
 
     millis: int
 
 
 class Restart(NamedTuple):
-    """The space ends, and goes on from its claims and its log."""
+    """The space ends, and goes on from its claims and its log.
+
+    Of the log there are all epochs, or those of the last windows and what a snapshot has of the time before;
+    or a space that has followed it goes on.
+    """
+
+    form: str
 
 
-Operation: TypeAlias = Turn | Toggle | End | Pass | Restart
+ANEW, RETAINED, FOLLOWED = "anew", "retained", "followed"
+
+Operation: TypeAlias = Turn | Toggle | End | Watch | Ask | Pass | Restart
 Program: TypeAlias = tuple[Operation, ...]
 
 SIMPLE: Final = ("atom", "not", "comparison", "assert", "aggregate")
+FLAT, EDGES, WIDE = ("m", "m", "n", "j", "a", "b"), ("e", "e", "e", "j"), ("w",)
+
+
+class Profile(NamedTuple):
+    """Which constructs the rules of one program have, and the labels of its facts: of all at once each pair
+    would be rare."""
+
+    kinds: tuple[str, ...]
+    labels: tuple[str, ...] = FLAT
+    crowd: int = 0
+    """Patterns that come and go together: so many that some are in a net."""
+
+
 PROFILES: Final = (
-    (*SIMPLE, "group", "send"),
-    (*SIMPLE, "within"),
-    (*SIMPLE, "within", "at", "now"),
-    (*SIMPLE, "for", "final"),
-    (*SIMPLE, "group", "within", "for"),
-    (*SIMPLE, "next"),
-    ("atom", "assert", "within", "aggregate", "send"),
+    Profile((*SIMPLE, "group", "send")),
+    Profile((*SIMPLE, "within")),
+    Profile((*SIMPLE, "within", "at", "now")),
+    Profile((*SIMPLE, "for", "final")),
+    Profile((*SIMPLE, "group", "within", "for")),
+    Profile((*SIMPLE, "next")),
+    Profile(("atom", "assert", "within", "aggregate", "send")),
+    Profile((CYCLE,), EDGES),
+    Profile((*SIMPLE, "aggregate", "aggregate")),
+    Profile(("atom", "assert"), WIDE, crowd=40),
 )
-"""Which constructs the rules of one program have: of all at once each pair would be rare."""
 
-assert {each for profile in PROFILES for each in profile} == {*LITERALS, *HEADS, "final"}
+assert {kind for profile in PROFILES for kind in profile.kinds} == {*LITERALS, *HEADS, "final", CYCLE}
 
 
-def draw(seed: int, length: int = 14) -> Program:
+def draw(seed: int, length: int = 18) -> Program:
     """Returns a program."""
     random = Random(seed)
-    texts = [text(random, PROFILES[seed % len(PROFILES)]) for _ in range(2)]
-    return tuple([_operation(random, texts) for _ in range(length)])
+    profile = PROFILES[seed % len(PROFILES)]
+    texts = [text(random, profile.kinds) for _ in range(2)]
+    watched: list[tuple[str, ...]] = [(pattern(random, profile.labels),) for _ in range(3)]
+    for _ in range(profile.crowd and 2):
+        watched.append(tuple({pattern(random, profile.labels): None for _ in range(profile.crowd)}))
+    drawing = _Drawing(random, profile.labels, texts, watched)
+    first = [Toggle(f"r{at}", texts[at]) for at in range(random.choice([0, 1, 1, 2]))]
+    return (*first, *[drawing.operation() for _ in range(length)])
 
 
-def _operation(random: Random, texts: Sequence[str]) -> Operation:
-    kind = random.choices(["turn", "toggle", "end", "pass", "restart"], [12, 3, 1, 5, 1])[0]
-    match kind:
-        case "toggle":
-            at = random.randrange(len(texts))
-            return Toggle(f"r{at}", texts[at])
-        case "end":
-            return End(tuple(random.sample(OWNERS, random.choice([1, 1, 2]))))
-        case "pass":
-            return Pass(random.choice([0, 1, 5, 10, 12, 37, 60]))
-        case "restart":
-            return Restart()
-    return Turn(
-        random.choice(OWNERS), tuple([_action(random) for _ in range(random.choice([1, 1, 2, 3, 4]))])
-    )
+class _Drawing:
+    """What the operations of one program are drawn from; and which handles its owners claim by then, so that
+    most actions name a handle as they may."""
+
+    def __init__(
+        self,
+        random: Random,
+        labels: Sequence[str],
+        texts: Sequence[str],
+        watched: Sequence[tuple[str, ...]],
+    ) -> None:
+        self.random = random
+        self.labels = labels
+        self.texts = texts
+        self.watched = watched
+        self.held: dict[str, set[int]] = {owner: set() for owner in OWNERS}
+        self.latest: list[Value] = []
+
+    def operation(self) -> Operation:
+        random = self.random
+        kinds = {"turn": 12, "toggle": 2, "end": 1, "pass": 5, "restart": 1, "watch": 3, "ask": 1}
+        is_lost = random.random() < 0.1
+        match random.choices(list(kinds), list(kinds.values()))[0]:
+            case "toggle":
+                at = random.randrange(len(self.texts))
+                return Toggle(f"r{at}", self.texts[at])
+            case "end":
+                owners = tuple(random.sample(OWNERS, random.choice([1, 1, 2])))
+                self.held.update({} if is_lost else {owner: set() for owner in owners})
+                return End(owners, is_lost)
+            case "pass":
+                return Pass(random.choice([0, 1, 5, 10, 12, 37, 60, -7]))
+            case "restart":
+                return Restart(random.choice([ANEW, RETAINED, FOLLOWED]))
+            case "watch":
+                return Watch(random.choice(self.watched))
+            case "ask":
+                return Ask(random.choice(random.choice(self.watched)))
+        before = {owner: set(held) for owner, held in self.held.items()}
+        parts = [
+            (owner, self._actions(owner)) for owner in random.sample(OWNERS, random.choice([1, 1, 1, 2]))
+        ]
+        if is_lost or not all(_are_right(actions, before[owner]) for owner, actions in parts):
+            self.held = before
+        return Turn(*parts[0], tuple(parts[1:]), is_lost)
+
+    def _actions(self, owner: str) -> tuple[Action, ...]:
+        return tuple([self._action(self.held[owner]) for _ in range(self.random.choice([1, 1, 2, 3, 4]))])
+
+    def _action(self, held: set[int]) -> Action:
+        """Returns an action, and changes what is ``held`` as it does."""
+        random = self.random
+        verb = random.choices([ASSERT, RETRACT, SEND, REPLACE], [8, 5, 6, 2])[0]
+        if verb == SEND:
+            return SEND, self._fact()
+        free, known = [each for each in range(HANDLES) if each not in held], sorted(held)
+        if random.random() < 0.1:
+            free = known = list(range(HANDLES))
+        if verb == RETRACT and known:
+            old = random.choice(known)
+            held.discard(old)
+            return RETRACT, old
+        new = random.choice(free or known)
+        if verb == REPLACE and known:
+            old = random.choice(known)
+            held.discard(old)
+            held.add(new)
+            return REPLACE, old, new, self._fact()
+        held.add(new)
+        return ASSERT, new, self._fact()
+
+    def _fact(self) -> Value:
+        """Returns a fact: often one of the latest, so that several owners claim it, and messages equal it."""
+        if self.latest and self.random.random() < 0.35:
+            return self.random.choice(self.latest[-3:])
+        self.latest.append(self._new_fact())
+        return self.latest[-1]
+
+    def _new_fact(self) -> Value:
+        random = self.random
+        key, number = random.choice(KEYS), random.randrange(2)
+        match random.choice(self.labels):
+            case "m" | "b" as label:
+                return Record(label, key, number)
+            case "n" | "a" as label:
+                return Record(label, key)
+            case "e":
+                return Record("e", random.randrange(3), random.randrange(3))
+            case "w":
+                fields = [random.choice([key, number, (key, number)]) for _ in range(random.choice([3, 4]))]
+                return Record("w", *fields)
+        return Record("j", number)
 
 
-def _fact(random: Random) -> Value:
-    key = random.choice(KEYS)
-    return random.choice(
-        [Record("m", key, random.randrange(2)), Record("n", key), Record("j", random.randrange(2))]
-    )
-
-
-def _action(random: Random) -> Action:
-    handle = random.randrange(HANDLES)
-    match random.choices([ASSERT, RETRACT, SEND, REPLACE], [8, 5, 6, 2])[0]:
-        case 0:
-            return ASSERT, handle, _fact(random)
-        case 1:
-            return RETRACT, handle
-        case 2:
-            return SEND, _fact(random)
-    return REPLACE, handle, random.randrange(HANDLES), _fact(random)
+def _are_right(actions: Sequence[Action], held: set[int]) -> bool:
+    """True if each action names a handle as it may, after those that are ``held``."""
+    now = set(held)
+    for verb, *rest in actions:
+        if verb in (ASSERT, REPLACE) and rest[-2] in now:
+            return False
+        if verb in (RETRACT, REPLACE):
+            if rest[0] not in now:
+                return False
+            now.discard(rest[0])
+        if verb in (ASSERT, REPLACE):
+            now.add(rest[-2])  # type: ignore[arg-type]  # as above
+    return True
 
 
 # -- smaller programs ---------------------------------------------------------------------------------
@@ -149,9 +269,21 @@ def _smaller(program: Program) -> Iterator[Program]:
             yield program[:at] + program[at + size :]
         size //= 2
     for at, each in enumerate(program):
-        if isinstance(each, Turn) and len(each.actions) > 1:
-            for one in range(len(each.actions)):
-                less = Turn(each.owner, each.actions[:one] + each.actions[one + 1 :])
-                yield (*program[:at], less, *program[at + 1 :])
-        if isinstance(each, Toggle) and (rules := each.text.split(". "))[1:]:
-            yield (*program[:at], Toggle(each.name, rules[0] + "."), *program[at + 1 :])
+        for less in _less(each):
+            yield (*program[:at], less, *program[at + 1 :])
+
+
+def _less(operation: Operation) -> Iterator[Operation]:
+    """Yields an operation without one of its parts."""
+    match operation:
+        case Turn(_, actions, others):
+            for one in range(len(actions) if len(actions) > 1 else 0):
+                yield operation._replace(actions=actions[:one] + actions[one + 1 :])
+            if others:
+                yield operation._replace(others=())
+        case Toggle(name, text) if (rules := text.split(". "))[1:]:
+            yield Toggle(name, rules[0] + ".")
+        case Watch(patterns) if len(patterns) > 1:
+            size = max(len(patterns) // 4, 1)
+            for one in range(0, len(patterns), size):
+                yield Watch(patterns[:one] + patterns[one + size :])

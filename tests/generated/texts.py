@@ -51,7 +51,8 @@ def _comparison(random: Random) -> str:
 
 
 def _about_now(random: Random) -> str:
-    return random.choice([f"$t + {_span(random)} <= now", f"now < $t + {_span(random)}"])
+    span, operator = _span(random), random.choice(["<", "<=", ">", ">="])
+    return random.choice([f"$t + {span} {operator} now", f"now {operator} $t + {span}"])
 
 
 def _group(random: Random) -> str:
@@ -84,8 +85,12 @@ HEADS: Final = {
         "c(count())",
         "c(sum($v))",
         "b($k, max($v))",
+        "b($k, min($v))",
         "b($k, collect($v))",
+        "b($k, top(2, $v))",
+        "c(avg($v))",
         "c(count(distinct $k))",
+        "c(sum(distinct $v))",
     ),
     "send": ("send(s($k))", "send(s($v))"),
     "next": ("next(n($k))", "next(a($k))"),
@@ -124,18 +129,40 @@ SECOND: Final = (
     "d(count()) <- b(_, _).",
 )
 
+CYCLE: Final = "cycle"
+CYCLES: Final = (
+    "p($x, $y) <- e($x, $y). p($x, $z) <- p($x, $y), e($y, $z).",
+    "p($x, $y) <- e($x, $y). p($x, $z) <- p($x, $y), p($y, $z).",
+    "p($x) <- j($x). p($y) <- p($x), e($x, $y).",
+    "p($x) <- j($x). q($y) <- p($x), e($x, $y). p($y) <- q($x), e($x, $y).",
+    "t($x, $z) <- e($x, $y), e($y, $z).",
+    "p($x) <- j($x). p($y) <- p($x), e($x, $y). d($x) <- e($x, _), not p($x).",
+    "t($x) <- e($x, $y), e($y, $x), e($x, $x).",
+)
+"""Texts over edges: what follows from itself, and joins of a relation with itself."""
+
 
 def text(random: Random, kinds: Sequence[str]) -> str:
     """Returns a text of one or two rules; the second may go on from what the first derives."""
+    if CYCLE in kinds:
+        return random.choice(CYCLES)
     first = rule(random, kinds)
-    if random.random() < 0.7:
-        return first
-    second = random.choice(
-        [
-            "d($x) <- a($x).",
-            "d($x) <- a($x) within 20 ms.",
-            "d($x) <- n($x), not a($x).",
-            "d(count()) <- b(_, _).",
-        ]
-    )
-    return f"{first} {second}"
+    return first if random.random() < 0.7 else f"{first} {random.choice(SECOND)}"
+
+
+ARITIES: Final = {"m": 2, "b": 2, "n": 1, "a": 1, "j": 1, "e": 2}
+
+
+def pattern(random: Random, labels: Sequence[str]) -> str:
+    """Returns a pattern of facts with these labels."""
+    label = random.choice(labels)
+    if random.random() < 0.05:
+        return random.choice(["_", "$x"])
+    count = ARITIES.get(label) or random.choice([2, 3, 3, 4])
+    made = f"{label}({', '.join([_field(random) for _ in range(count)])})"
+    return f"exact({made})" if random.random() < 0.1 else made
+
+
+def _field(random: Random) -> str:
+    plain = ["_", "$x", "$y", "$x", '"a"', "0", "1", "$x:int", "_:int", "$y:str"]
+    return random.choice([*plain, "[$x]", '["a", $y]', "[_, 1]", 'exact(["b"])'])

@@ -61,19 +61,32 @@ class Space:
         return self.past.facts[-1] if self.past.facts else {}
 
     @property
+    def derived(self) -> Facts:
+        """Returns the facts that follow, and that no owner claims."""
+        claimed = {key(fact) for held in self.claims.values() for fact in held.values()}
+        return {at: fact for at, fact in self.facts.items() if at not in claimed}
+
+    @property
     def is_settled(self) -> bool:
         """False if ``next`` asks for another turn, as what it derives will change."""
         return self.carried.keys() == self.coming.keys() == self.remaining.keys()
 
     # -- turns ------------------------------------------------------------------------------------------
 
-    def turn(self, owner: str, actions: Sequence[tuple[Any, ...]], time: int) -> Epoch | None:
-        """Makes a turn of one owner; returns None for one that observers see nothing of.
+    def turn(
+        self, parts: Sequence[tuple[str, Sequence[tuple[Any, ...]]]], time: int, *, is_lost: bool = False
+    ) -> Epoch | None:
+        """Makes a turn of one owner or several; returns None for one that observers see nothing of.
 
-        Raises ``Refused`` for a handle that is in use, or of which the owner claims nothing.
+        Raises ``Refused`` for a handle that is in use, or of which an owner claims nothing; and where the
+        epoch ``is_lost``, since the log does not take it.
         """
-        held, messages = self.carried_out(owner, actions)
-        claims = self.claims | {owner: held}
+        claims, messages = dict(self.claims), list[Value]()
+        for owner, actions in parts:
+            claims[owner], sent = self.carried_out(owner, actions)
+            messages += sent
+        if is_lost:
+            raise Refused("full")
         return self._next_state({at: each for at, each in claims.items() if each}, time, messages)
 
     def carried_out(
@@ -116,8 +129,11 @@ class Space:
     def _next_state(
         self, claims: dict[str, dict[int, Value]], time: int, messages: Sequence[Value] = ()
     ) -> Epoch | None:
-        """Adds a state with these claims; returns what observers of everything are shown of it."""
-        before = self.facts
+        """Adds a state with these claims; returns what observers of everything are shown of it.
+
+        Times never go back: a clock that is behind the latest state stands still.
+        """
+        before, time = self.facts, max([time, *self.past.times[-1:]])
         claimed = [fact for held in claims.values() for fact in held.values()]
         texts = {key(fact): text for fact in claimed if (text := _text_of(fact)) is not None}
         self.begun = {at: self.begun.get(at, len(self.past.times)) for at in texts}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.planted import of_index, of_rules, of_turns
-from tests.planted.finding import KERNEL
+from tests.planted import of_groups, of_index, of_logs, of_owners, of_rules, of_turns
+from tests.planted.finding import KERNEL, SIMULATION
 from tests.planted.planting import Defect, Rows
 
 
@@ -20,6 +20,9 @@ ALL: Final = (
     *_defects(KERNEL, of_turns.ROWS),
     *_defects(KERNEL, of_index.ROWS),
     *_defects(KERNEL, of_rules.ROWS),
+    *_defects(SIMULATION, of_groups.ROWS),
+    *_defects(SIMULATION, of_owners.ROWS),
+    *_defects(SIMULATION, of_logs.ROWS),
 )
 
 DEFECTS: Final[dict[str, Defect]] = {each.name: each for each in ALL}

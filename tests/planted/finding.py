@@ -6,9 +6,11 @@ A door that is not built yet has no command: its defects are listed, and count n
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from tests.planted.planting import ROOT, Defect
@@ -18,15 +20,17 @@ SIMULATION: Final = "simulation"
 DAEMON: Final = "daemon"
 DOORS: Final[Mapping[str, Sequence[str] | None]] = {
     KERNEL: ("tests.generated",),
-    SIMULATION: None,
+    SIMULATION: ("tests.planted.lives",),
     DAEMON: None,
 }
 """The generated tests, as modules with ``--seconds``."""
 
 SHARE: Final = 0.9
 """Of the defects whose door is built, those that must be found."""
-HANGS: Final = 20
-"""How many times longer than its CPU a process may take until it is ended, beside what it begins with."""
+SPARE: Final = 60
+"""Seconds of CPU that a process may take beyond those of its search, to begin and to end."""
+STUCK: Final = 3_600
+"""Seconds after which a process is ended that takes no CPU."""
 
 
 class Outcome(NamedTuple):
@@ -44,8 +48,10 @@ def outcome(defect: Defect, seconds: float) -> Outcome:
     if command is None:
         return Outcome(defect, False, f"no door yet ({defect.door})")
     run = [sys.executable, "-m", "tests.planted", "run", defect.name, *command, "--seconds", str(seconds)]
+    most = int(seconds) + SPARE
+    limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (most, most))
     try:
-        ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=60 + HANGS * seconds)
+        ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=STUCK, preexec_fn=limit)
     except subprocess.TimeoutExpired:
         return Outcome(defect, True, "found: the tests do not end")
     lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]

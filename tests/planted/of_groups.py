@@ -1,0 +1,94 @@
+"""Defects in groups: what is handed out to whom, what may be reported done, and what a log says of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.planted.planting import Rows
+
+ROWS: Final[Rows] = {
+    "relay.groups.core": [
+        (
+            "done-by-another-member",
+            "GroupCore._may_be_done",
+            "item.token == token and principal in (None, delivery.member.principal)",
+            "item.token == token",
+        ),
+        (
+            "done-late-by-another-member",
+            "GroupCore._may_be_done",
+            "item.given == token and principal in (None, item.holder)",
+            "item.given == token",
+        ),
+        (
+            "done-before-it-is-handed-out",
+            "GroupCore._may_be_done",
+            "not state.least <= token < self._token or not state.is_undone(at)",
+            "not state.is_undone(at)",
+        ),
+        ("done-out-of-order", "GroupCore.judge", "not lost and self._key_at is not None", "False"),
+        ("done-twice-in-a-turn", "GroupCore.judge", "len({at for at, _ in cells}) < len(cells)", "False"),
+        (
+            "done-in-order-up-to-the-first",
+            "GroupCore._check_first",
+            "missing = missing or item",
+            "return",
+        ),
+        ("key-at-two-members", "GroupCore._is_next", "queue.out and queue.member is not member", "False"),
+        (
+            "ended-fact-handed-out",
+            "GroupCore._is_ready",
+            "item.is_message or self._holds(item.value)",
+            "True",
+        ),
+        ("fact-that-came-again-twice", "GroupCore.enter", "self._pass_over(earlier)", "pass"),
+        ("postponed-at-once", "GroupCore.come_due", "self._postponed[0][0] <= wall", "True"),
+        ("attempts-without-end", "GroupCore.fails", "0 < self.options.attempts <= item.attempts", "False"),
+        ("attempt-not-counted", "GroupCore.fails", "item.attempts += 1", "pass"),
+        ("member-waits-after-giving-back", "GroupCore.give_back", "self._stand(member)", "pass"),
+        ("member-waits-after-a-job", "GroupCore.finished", "self._stand(member)", "pass"),
+        (
+            "last-attempt-in-company",
+            "GroupCore._next",
+            "if member.out:\n    self._alone.append(item)\n    member.is_alone = True\n    return None",
+            "pass",
+        ),
+        (
+            "adopted-from-this-term",
+            "GroupCore.adopt",
+            "item is None or item.token or not self.state.least <= token < self._first",
+            "item is None or item.token",
+        ),
+        ("taken-over-without-its-jobs", "GroupCore.join", "delivery.member = member", "pass"),
+        (
+            "whole-prefetch-blamed",
+            "GroupCore.leave",
+            "blame and (delivery.is_taken or not is_next_failed)",
+            "blame",
+        ),
+        (
+            "given-back-to-the-end",
+            "GroupCore._line_up",
+            "not self._fresh or self._fresh[-1][0] < item.at",
+            "True",
+        ),
+    ],
+    "relay.groups.keys": [
+        ("key-goes-on-after-a-failure", "KeyQueue.take_back", "later.append(back)", "pass"),
+        ("key-stays-with-its-member", "KeyQueue.forget", "if not self.out:\n    self.member = None", "pass"),
+        (
+            "given-back-behind-its-key",
+            "KeyQueue._wait_first",
+            "self.waiting.move_to_end(item.at, last=False)",
+            "pass",
+        ),
+    ],
+    "relay.groups.state": [
+        ("done-before-it-was-read-is-lost", "GroupState.done", "self.above.add(at)", "pass"),
+        ("attempts-lost-at-a-start", "GroupState.take", "item.attempts, item.due = failed", "pass"),
+        ("checkpoint-without-what-is-above", "GroupState.checkpoint", "sorted(self.above)", "()"),
+        ("log-kept-for-no-group", "GroupStates.needs_after", None, "return None"),
+        ("done-notes-shifted", "done_fields", "epoch - before", "epoch"),
+        ("dead-for-good", "GroupState.revive", "each.at not in self.undone", "False"),
+    ],
+}
