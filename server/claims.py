@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dataspace.codec import pack
-from dataspace.errors import Refused
 from dataspace.kernel.actions import RETRACT
 from dataspace.kernel.handles import handle_at
 from dataspace.kernel.space import Space
 from dataspace.steps import Steps, batched
-from dataspace.wire.arguments import number, text
+from dataspace.wire.verbs import Arguments
 from index.patterns.events import Captures
 from index.patterns.patterns import matcher
 from index.values.positions import MISSING
@@ -21,9 +20,6 @@ from server.sessions.peer import Peer
 
 if TYPE_CHECKING:
     from server.lane import Work
-
-MOST: Final = 10_000
-"""Claims in one answer."""
 
 SIZE: Final = 1 << 20
 """Bytes of facts in one answer, about."""
@@ -35,25 +31,25 @@ TURN: Final = 4_096
 """Claims that one turn retracts: others wait for it."""
 
 
-async def _lease(holder: Peer, arguments: Map) -> Value:
+async def _lease(holder: Peer, arguments: Arguments) -> Value:
     """Grants or renews a lease; the answer is whether it is a new one, without facts."""
-    owner = holder.bearer.lease(text(arguments, "owner"))
+    owner = holder.bearer.lease(arguments["owner"])
     return Map({"fresh": holder.hosted.leases.grant(owner, holder.account)})
 
 
-async def _renew(holder: Peer, arguments: Map) -> Value:
+async def _renew(holder: Peer, arguments: Arguments) -> Value:
     """Renews a lease; denied if it has ended."""
-    holder.hosted.leases.renew(holder.bearer.own(text(arguments, "owner")))
+    holder.hosted.leases.renew(holder.bearer.own(arguments["owner"]))
     return None
 
 
-async def _release(holder: Peer, arguments: Map) -> Value:
+async def _release(holder: Peer, arguments: Arguments) -> Value:
     """Ends a lease and retracts what it owned."""
-    holder.hosted.leases.release(holder.bearer.own(text(arguments, "owner")))
+    holder.hosted.leases.release(holder.bearer.own(arguments["owner"]))
     return None
 
 
-async def _owners(peer: Peer, arguments: Map) -> Value:
+async def _owners(peer: Peer, arguments: Arguments) -> Value:
     """Returns the claims on facts that match a pattern, with the owner, the bearer and the stamp of each.
 
     O(claims), in slices of the lane; at most ``most`` claims, and about a mebibyte of facts.  Nothing is
@@ -64,13 +60,11 @@ async def _owners(peer: Peer, arguments: Map) -> Value:
 
     Always: an asker sees owners only of facts that it may observe itself.
     """
-    pattern, most = arguments.get("pattern"), number(arguments, "most", 1_000)
-    if not 1 <= most <= MOST:
-        raise Refused("bad-request", f"most must be a number from 1 to {MOST}, got {most}")
+    pattern = arguments["pattern"]
     permit = peer.bearer.permit
     permit.check_inspect("the owners of facts")
     permit.check_observe(pattern)
-    return await peer.build(_claims(peer.hosted.space, pattern, most))
+    return await peer.build(_claims(peer.hosted.space, pattern, arguments["most"]))
 
 
 def _claims(space: Space, pattern: Value, most: int) -> Steps[Value]:
@@ -100,7 +94,7 @@ def said_of(owner: str) -> dict[str, Value]:
     return {"owner": own, "bearer": bearer, "stamp": stamp}
 
 
-async def _withdraw(peer: Peer, arguments: Map) -> Value:
+async def _withdraw(peer: Peer, arguments: Arguments) -> Value:
     """Retracts what an owner claims and a pattern matches; returns how much it was, and the epochs.
 
     A claim is ended by its handle, which only the client that made it knows.  Here the daemon finds the
@@ -113,11 +107,9 @@ async def _withdraw(peer: Peer, arguments: Map) -> Value:
     handle of a claim that ended meanwhile.  The found claims are retracted in one epoch, or one epoch after
     the other if they are more than one turn takes.
     """
-    if "pattern" not in arguments:
-        raise Refused("bad-request", "a pattern is needed, of the facts to retract")
     hosted, pattern = peer.hosted, arguments["pattern"]
     peer.bearer.permit.check_observe(pattern)
-    owner = peer.bearer.owner(text(arguments, "owner"))
+    owner = peer.bearer.owner(arguments["owner"])
     async with hosted.withdrawing(owner), hosted.lane.work(peer.bearer.principal) as work:
         if owner.startswith(LEASE):
             hosted.leases.renew(owner)
@@ -195,7 +187,7 @@ def still_claims(space: Space, owner: str, sought: Sought) -> bool:
     return space.places(owner).get(sought.place, MISSING) is sought.value
 
 
-VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
     "lease": _lease,
     "renew": _renew,
     "release": _release,

@@ -22,13 +22,12 @@ from dataspace.codec import MAX_DEPTH, pack, unpack
 from dataspace.errors import ProtocolError, Refused
 from dataspace.faults import reach
 from dataspace.kernel.changes import Origin
-from dataspace.kernel.expectations import are_expectations
 from dataspace.kernel.turns import keys_in_steps
 from dataspace.steps import Steps, at_once
 from dataspace.wire import packets as p
-from dataspace.wire.arguments import key, number, text, texts
-from dataspace.wire.packets import are_done
+from dataspace.wire.arguments import key
 from dataspace.wire.slices import unpacking
+from dataspace.wire.verbs import VERBS as TABLE, Arguments
 from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
 from index.values.values import Map, Value
 from server.conditions import Judgement, reading
@@ -308,6 +307,7 @@ async def _published(hosted: HostedSpace, client: str, sequence: int) -> int | N
 # -- Requests --------------------------------------------------------------------------------------
 
 
+KEY: Final = key()
 TOGETHER: Final = 64 << 10
 """Bytes of waiting values that are stored in one step, about."""
 
@@ -413,7 +413,7 @@ class Offers:
             raise Refused(
                 "bad-request", f"no kind {spec.get('kind')!r:.60} of offered stream, there is 'stage'"
             )
-        return texts(spec, "key")
+        return cast("tuple[str, ...]", KEY.read("key", spec.get("key")))
 
     async def _pull(self, stream: InStream) -> None:
         """Handles values and grants credit for more."""
@@ -450,87 +450,64 @@ class Offers:
             self._peer.say(p.Ask(stream.number, *asked))
 
 
-async def _stage(peer: Peer, arguments: Map) -> Value:
+async def _stage(peer: Peer, arguments: Arguments) -> Value:
     """Stores operations under a key until they are published or discarded."""
-    rows = arguments.get("rows")
-    if isinstance(rows, bytes):
-        return await stage_packed(peer.hosted, texts(arguments, "key"), rows, peer.bearer, peer.account)
-    operations = arguments.get("operations")
-    if not isinstance(operations, tuple):
-        raise Refused("bad-request", "operations must be an array")
-    await stage(peer.hosted, texts(arguments, "key"), operations, peer.bearer, peer.account)
+    at, rows, operations = arguments["key"], arguments["rows"], arguments["operations"]
+    if rows is not None:
+        return await stage_packed(peer.hosted, at, rows, peer.bearer, peer.account)
+    TABLE["stage"].need(arguments, "operations")
+    await stage(peer.hosted, at, operations, peer.bearer, peer.account)
     return len(operations)
 
 
-async def _prepare(peer: Peer, arguments: Map) -> Value:
+async def _prepare(peer: Peer, arguments: Arguments) -> Value:
     """Reads operations ahead of their publication; may be left out."""
-    rows = arguments.get("rows")
-    if not isinstance(rows, bytes):
-        raise Refused("bad-request", "rows must be binary")
-    return await prepare(peer.hosted, rows, peer.bearer)
+    return await prepare(peer.hosted, arguments["rows"], peer.bearer)
 
 
-async def _discard(peer: Peer, arguments: Map) -> Value:
+async def _discard(peer: Peer, arguments: Arguments) -> Value:
     """Deletes what is staged under keys with this beginning, and may close one for good."""
-    close = texts(arguments, "close") if "close" in arguments else None
-    await peer.hosted.staging.discard(texts(arguments, "key"), close=close, by=peer.bearer.holder)
+    await peer.hosted.staging.discard(arguments["key"], close=arguments["close"], by=peer.bearer.holder)
     return None
 
 
-async def _publish(peer: Peer, arguments: Map) -> Value:
+async def _publish(peer: Peer, arguments: Arguments) -> Value:
     """Commits everything staged under some keys as one turn; returns its epoch once on disk.
 
     With ``once`` it returns also how many facts the owner claims since, and claims no more.
     """
-    keys = arguments.get("keys")
-    if not isinstance(keys, tuple):
-        raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
-    owner, client = text(arguments, "owner"), text(arguments, "client")
+    owner, client = arguments["owner"], arguments["client"]
     name = peer.bearer.owner(owner)  # before anything else: a sink asks so for its rights, without a number
     peer.bearer.publisher(client, name, peer.hosted.clients)
+    TABLE["publish"].need(arguments, "sequence")
     plans: list[Plan] = []
     epoch = await publish(
         peer.hosted,
-        [each if isinstance(each, bytes) else key(each) for each in keys],
+        arguments["keys"],
         bearer=peer.bearer,
         owner=owner,
         client=client,
-        sequence=number(arguments, "sequence"),
-        replace=arguments.get("replace") is True,
-        by=arguments.get("by"),
-        once=arguments.get("once") is True,
-        expect=_expected(arguments),
-        exclusive=arguments.get("exclusive") is True,
-        discard=texts(arguments, "discard") if "discard" in arguments else None,
-        close=texts(arguments, "close") if "close" in arguments else None,
+        **{
+            name: arguments[name]
+            for name in ("sequence", "replace", "by", "once", "expect", "exclusive", "discard", "close")
+        },
         account=peer.account,
         origin=peer.own.client.origin,
-        report=partial(_reported, peer, arguments),
+        report=partial(_reported, peer, arguments["done"]),
         planned=plans.append,
     )
-    if arguments.get("once") is not True:
+    if not arguments["once"]:
         return epoch
     began, ended = (plans[0].began, plans[0].ended) if plans else (None, None)
     return Map({"epoch": epoch, "asserted": began, "retracted": ended})
 
 
-def _reported(peer: Peer, arguments: Map) -> Sequence[Settled]:
+def _reported(peer: Peer, done: Done) -> Sequence[Settled]:
     """Returns the jobs that are done with a publication."""
-    done = arguments.get("done", ())
-    if not are_done(done):
-        raise Refused("bad-request", "done must be an array of pairs of a group and its deliveries")
-    return peer.hosted.groups.reported(cast("Done", done), peer.permit, peer.principal) if done else ()
+    return peer.hosted.groups.reported(done, peer.permit, peer.principal) if done else ()
 
 
-def _expected(arguments: Map) -> tuple[Value, ...]:
-    """Returns the expectations of a publication."""
-    expected = arguments.get("expect", ())
-    if not isinstance(expected, tuple) or not are_expectations(expected):
-        raise Refused("bad-request", f"expect must be an array of expectations, got {expected!r:.60}")
-    return expected
-
-
-VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
     "stage": _stage,
     "prepare": _prepare,
     "discard": _discard,

@@ -36,10 +36,10 @@ from dataspace.loops.blocks import AsyncBlock, block
 from dataspace.loops.here import loop
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
-from dataspace.wire.arguments import is_of_daemon
 from dataspace.wire.consuming import ConsumeOptions, Start
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.traceparents import check_traceparent
+from dataspace.wire.verbs import is_of_daemon
 from index.patterns.patterns import Pattern
 from index.patterns.text import parse_pattern
 from index.values.freezing import freeze

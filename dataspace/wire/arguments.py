@@ -1,138 +1,306 @@
-"""The verbs of requests: what each is about, its arguments, and how these are read.
+"""Arguments of requests: the kinds that there are, their bounds, and how one is read.
 
-A verb is about one daemon, about a space, or about topics.  A daemon that follows sends questions about
-spaces and topics on to their leader.  A verb about a daemon is for the daemon that the client has named: sent
-on, ``drain`` would end another daemon, and ``sessions`` would list clients of another one.
+The table of verbs (``verbs.py``) is made of these.  A kind says what a value must be to be read at all; what
+only the daemon knows, such as whether a pattern is valid, a topic there, or a limit of its configuration
+kept, is checked where the request is carried out.
 
-Always: an argument that its verb does not have is refused: nothing of what the client expects would be done;
-each verb is about one subject.
+Always: a refusal has the name of the argument, the allowed values, and the found value.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
 
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import Refused
+from dataspace.kernel.expectations import are_expectations
+from dataspace.wire.packets import are_done
 from index.values.values import Map, Value
 
-ARGUMENTS: Final = {
-    "sync": "",
-    "drain": "within reason",
-    "erase": "pattern before wait",
-    "status": "",
-    "owners": "pattern most",
-    "index": "form most value",
-    "actors": "most turns",
-    "who": "pattern after upto most",
-    "sessions": "most",
-    "end-session": "session",
-    "acknowledge": "reader epoch forget",
-    "frontier": "after wait at erased",
-    "follow": "name url web hints stand_by epochs lag",
-    "lease": "owner",
-    "renew": "owner",
-    "release": "owner",
-    "withdraw": "owner pattern",
-    "within": "after upto changes pattern as_of low asserted owners",
-    "stage": "key operations rows",
-    "prepare": "rows",
-    "discard": "key close",
-    "publish": "keys owner client sequence replace by once expect exclusive discard close traceparent done",
-    "rules": "ask about form",
-    "take": "group pattern topic most wait",
-    "settle": "group done again dead extend after blame reason",
-    "groups": "group out",
-    "group-alter": "group what to why options pattern",
-    "join": "topic partition partitions dimensions retain time durable age name away back",
-    "lookup": "topic wait detail",
-    "end-topic": "topic",
-    "topic-frontier": "topic after wait",
-    "topic-epochs": "topic id after upto at",
-    "topic-number": "topic id time",
-    "topic-acknowledge": "reader topic id number",
-}
-"""The arguments of each verb, as WIRE.md lists them."""
+MOST_TEXT: Final = 4_096
+"""Characters of text."""
+
+HIGHEST: Final = (1 << 63) - 1
+MOST_CELLS: Final = 10_000
+"""Deliveries in one argument."""
 
 
-class Subject(enum.Enum):
-    """What a verb is about, and so which daemon answers it."""
+class ArgumentKind(enum.Enum):
+    """What an argument is."""
 
-    DAEMON = "daemon"
-    """The daemon that the client has named, whatever that leads or follows."""
-    STATE = "state"
-    """A space, as any daemon has read it: a follower answers from its log."""
-    LEADER = "leader"
-    """A space, as the daemon that leads it has it."""
-    TOPICS = "topics"
-    """Topics, which are led with ``main``."""
+    NUMBER = "number"
+    EPOCH = "epoch"
+    """The number of an epoch; -1 is before the first."""
+    TIME = "time"
+    """Microseconds since 1970."""
+    MILLISECONDS = "milliseconds"
+    SECONDS = "seconds"
+    TEXT = "text"
+    FLAG = "flag"
+    CHOICE = "choice"
+    """One of some words."""
+    MAP = "map"
+    VALUE = "value"
+    PATTERN = "pattern"
+    """Any value: a pattern is checked where it is compiled."""
+    TOPIC_TIME = "time of a topic"
+    """Any value: the topic has its order."""
+    SESSION = "session"
+    """The name of a session, or its number."""
+    START = "start"
+    """An epoch, a time, or null for now."""
+    PAIR = "pair"
+    """Two numbers."""
+    HINTS = "hints"
+    """The name of a socket, or an array of spaces."""
+    KEY = "key"
+    KEYS = "keys"
+    """Keys, and packed operations in place of keys."""
+    OPERATIONS = "operations"
+    ROWS = "rows"
+    """Packed operations."""
+    EXPECTATIONS = "expectations"
+    CELLS = "cells"
+    """Deliveries, each as epoch, position and token."""
+    DONE = "done"
+    """Pairs of a group and its deliveries."""
 
 
-_VERBS_OF: Final = {
-    Subject.DAEMON: "status index actors sessions end-session drain",
-    Subject.STATE: "sync frontier within who",
-    Subject.LEADER: "erase owners acknowledge follow lease renew release withdraw stage prepare discard"
-    " publish rules take settle groups group-alter",
-    Subject.TOPICS: "join lookup end-topic topic-frontier topic-epochs topic-number topic-acknowledge",
-}
+class Names(enum.Enum):
+    """Whose names an argument is from."""
 
-SUBJECTS: Final = {verb: about for about, verbs in _VERBS_OF.items() for verb in verbs.split()}
-"""What each verb is about."""
-
-ACTS: Final = frozenset(["drain", "end-session"])
-"""The verbs about a daemon that change it: done at another daemon, or twice, they would do harm."""
+    OWNER = "owner"
+    LEASE = "lease"
+    CLIENT = "client"
+    READER = "reader"
+    GROUP = "group"
+    TOPIC = "topic"
+    PRODUCER = "producer"
+    RULE = "rule"
 
 
-def is_of_daemon(verb: str) -> bool:
-    """True if a client asks the verb of the daemon that it has named.
+class Absent(enum.Enum):
+    """Why an argument has no default."""
 
-    Not so ``status``, with which a session learns which daemon serves it; commands ask it of the named one.
+    NEEDED = "needed"
+    """A request without it is refused."""
+    LEFT_OUT = "left out"
+    """Every value has a meaning, null as well, and so has its absence."""
+
+
+Default: TypeAlias = Value | Absent
+NEEDED: Final = Absent.NEEDED
+
+
+@dataclass(frozen=True, slots=True)
+class RequestArgument:
+    """One argument of a verb: its kind, its default and its bounds.
+
+    Values that are lower than ``least`` or higher than ``most`` are refused, or, of a ``is_cut`` argument,
+    read as that bound.  Of text and arrays these bound the length.
     """
-    return verb != "status" and SUBJECTS.get(verb) is Subject.DAEMON
+
+    kind: ArgumentKind
+    allowed: str
+    """The allowed values, in words."""
+    fits: Callable[[Value], bool]
+    """True for a value that can be read; the default can be, whatever it is."""
+    default: Default = NEEDED
+    least: float = 0
+    most: float = HIGHEST
+    of: Names | None = None
+    choices: tuple[str, ...] = ()
+    is_cut: bool = False
+
+    def read(self, name: str, value: Value) -> Value:
+        """Returns the value of the argument ``name``; raises ``Refused`` for a value that is not allowed."""
+        if self.fits(value):
+            return self._cut(value) if self.is_cut else value
+        if value is self.default:
+            return value
+        raise self.refusal(name, f"{value!r:.60}")
+
+    def refusal(self, name: str, found: str = "nothing") -> Refused:
+        """Returns what is raised for an argument that was found to be something else."""
+        return Refused("bad-request", f"{name} must be {self.allowed}, got {found}")
+
+    def _cut(self, value: Value) -> Value:
+        return max(self.least, min(value, self.most))  # type: ignore[type-var]  # a number
 
 
-def check_one_address(verb: str, count: int) -> None:
-    """Raises ``UsageError`` for an act on a daemon by a client that names ``count`` daemons."""
-    if verb in ACTS and count > 1:
-        raise UsageError(
-            f"{verb} is about one daemon, and this client names {count}: connect to that one alone"
+# -- numbers -----------------------------------------------------------------------------------------
+
+
+def number(
+    default: Default = NEEDED,
+    least: int = -1,
+    most: int = HIGHEST,
+    *,
+    kind: ArgumentKind = ArgumentKind.NUMBER,
+) -> RequestArgument:
+    """Returns an argument that is an integer."""
+    top = "2^63-1" if most == HIGHEST else str(most)
+    return RequestArgument(kind, f"a number from {least} to {top}", _whole(least, most), default, least, most)
+
+
+def epoch(default: Default = NEEDED) -> RequestArgument:
+    """Returns an argument that is the number of an epoch."""
+    return number(default, kind=ArgumentKind.EPOCH)
+
+
+def time(default: Default = NEEDED) -> RequestArgument:
+    """Returns an argument that is a time in microseconds since 1970."""
+    return number(default, kind=ArgumentKind.TIME)
+
+
+def at_most(default: Default, most: int) -> RequestArgument:
+    """Returns an argument that is a count; one beyond ``most`` is read as that."""
+    return _cut(ArgumentKind.NUMBER, default, most)
+
+
+def milliseconds(default: Default, most: int) -> RequestArgument:
+    """Returns an argument that is a time to wait; one beyond ``most`` is read as that."""
+    return _cut(ArgumentKind.MILLISECONDS, default, most)
+
+
+def seconds(default: Default, most: float, *, above: bool = False) -> RequestArgument:
+    """Returns an argument that is a number of seconds from 0, or ``above`` it."""
+
+    def fits(value: Value) -> bool:
+        return (
+            (value.__class__ is float or value.__class__ is int)
+            and 0 <= value <= most
+            and not (above and value == 0)
         )
 
-
-_KNOWN: Final = {verb: frozenset(names.split()) for verb, names in ARGUMENTS.items()}
-
-
-def check_known(verb: str, arguments: Map) -> None:
-    """Raises ``Refused`` for an argument that a verb does not have."""
-    for name in arguments:
-        if name not in _KNOWN[verb]:
-            known = ", ".join(ARGUMENTS[verb].split()) or "none"
-            raise Refused("bad-request", f"{verb} has no argument {name!r:.60}, known are {known}")
+    said = f"{'above 0 and up' if above else '0'} to {most:.0f} seconds"
+    return RequestArgument(ArgumentKind.SECONDS, said, fits, default, 0, most)
 
 
-def text(arguments: Map, name: str, default: str | None = None) -> str:
-    """Returns a text argument, of at most 4 096 characters."""
-    value = arguments.get(name, default)
-    if value.__class__ is not str or len(value) > 4096:
-        raise Refused("bad-request", f"{name} must be text of at most 4096 characters, got {value!r:.60}")
-    return value
+def _cut(kind: ArgumentKind, default: Default, most: int) -> RequestArgument:
+    return RequestArgument(
+        kind, "a number from -1 to 2^63-1", _whole(-1, HIGHEST), default, 0, most, is_cut=True
+    )
 
 
-def number(arguments: Map, name: str, default: int | None = None) -> int:
-    """Returns an integer argument, from -1 to 2^63-1."""
-    value = arguments.get(name, default)
-    if value.__class__ is not int or not -1 <= value < 1 << 63:
-        raise Refused("bad-request", f"{name} must be a number from -1 to 2^63-1, got {value!r:.60}")
-    return value
+def _whole(least: int, most: int) -> Callable[[Value], bool]:
+    def fits(value: Value) -> bool:
+        return value.__class__ is int and least <= value <= most
+
+    return fits
 
 
-def texts(arguments: Map, name: str) -> tuple[str, ...]:
-    """Returns an argument that is an array of text."""
-    return key(arguments.get(name))
+# -- texts and others --------------------------------------------------------------------------------
 
 
-def key(value: Value) -> tuple[str, ...]:
-    """Returns a value that is an array of text, such as the key of staged operations."""
-    if value.__class__ is tuple and value and all(each.__class__ is str for each in value):
-        return value  # type: ignore[return-value]  # as just checked
-    raise Refused("bad-request", f"a key is an array of text, got {value!r:.60}")
+def text(
+    default: Default = NEEDED, *, of: Names | None = None, least: int = 0, most: int = MOST_TEXT
+) -> RequestArgument:
+    """Returns an argument that is text of so many characters."""
+
+    def fits(value: Value) -> bool:
+        return value.__class__ is str and least <= len(value) <= most
+
+    said = f"text of {f'{least} to' if least else 'at most'} {most} characters"
+    return RequestArgument(ArgumentKind.TEXT, said, fits, default, least, most, of)
+
+
+def choice(words: str, default: Default = NEEDED) -> RequestArgument:
+    """Returns an argument that is one of some words."""
+    choices = tuple(words.split())
+    said = f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return RequestArgument(
+        ArgumentKind.CHOICE, said, lambda value: value in choices, default, choices=choices
+    )
+
+
+def flag(default: bool = False) -> RequestArgument:
+    """Returns an argument that is true or false."""
+    return RequestArgument(ArgumentKind.FLAG, "true or false", lambda value: value.__class__ is bool, default)
+
+
+def value(
+    default: Default = NEEDED, kind: ArgumentKind = ArgumentKind.VALUE, *, of: Names | None = None
+) -> RequestArgument:
+    """Returns an argument that may be any value."""
+    return RequestArgument(kind, f"a {kind.value}", lambda _value: True, default, of=of)
+
+
+def pattern(default: Default = NEEDED) -> RequestArgument:
+    """Returns an argument that is a pattern."""
+    return value(default, ArgumentKind.PATTERN)
+
+
+def pair(default: Default, of: str) -> RequestArgument:
+    """Returns an argument that is two numbers."""
+    return RequestArgument(ArgumentKind.PAIR, f"two {of}", _is_pair, default)
+
+
+def cells(default: Default = ()) -> RequestArgument:
+    """Returns an argument that is an array of deliveries."""
+    said = f"an array of at most {MOST_CELLS} deliveries, each epoch, position and token"
+    return RequestArgument(ArgumentKind.CELLS, said, _are_cells, default, 0, MOST_CELLS)
+
+
+def key(default: Default = NEEDED) -> RequestArgument:
+    """Returns an argument that is a key of staged operations."""
+    return RequestArgument(ArgumentKind.KEY, "an array of text", is_key, default, 1)
+
+
+def is_key(value: Value) -> bool:
+    """True for an array of text, such as the key of staged operations."""
+    return isinstance(value, tuple) and bool(value) and all(each.__class__ is str for each in value)
+
+
+def _is_pair(value: Value) -> bool:
+    return isinstance(value, tuple) and [*map(type, value)] == [int, int]
+
+
+def _are_cells(value: Value) -> bool:
+    if not isinstance(value, tuple) or len(value) > MOST_CELLS:
+        return False
+    for each in value:
+        if not isinstance(each, tuple) or len(each) != 3:
+            return False
+        epoch, position, token = each
+        if not (epoch.__class__ is position.__class__ is token.__class__ is int):
+            return False
+    return True
+
+
+def _are_keys(value: Value) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, bytes) or is_key(each) for each in value)
+
+
+def _is_session(value: Value) -> bool:
+    return value.__class__ is int or (isinstance(value, str) and len(value) <= MOST_TEXT)
+
+
+def _is_start(value: Value) -> bool:
+    return value is None or value.__class__ is int or isinstance(value, datetime)
+
+
+def _are_hints(value: Value) -> bool:
+    return isinstance(value, tuple) or (isinstance(value, str) and len(value) <= MOST_TEXT)
+
+
+_OTHERS: Final[dict[ArgumentKind, tuple[str, Callable[[Value], bool]]]] = {
+    ArgumentKind.MAP: ("a map", lambda value: isinstance(value, Map)),
+    ArgumentKind.SESSION: ("the name of a session such as 2.5, or its number", _is_session),
+    ArgumentKind.START: ("an epoch, a time, or null for now", _is_start),
+    ArgumentKind.HINTS: ("the name of a socket, or an array of spaces", _are_hints),
+    ArgumentKind.KEYS: ("an array of keys, each an array of text, or of binary in place of one", _are_keys),
+    ArgumentKind.OPERATIONS: ("an array of operations", lambda value: isinstance(value, tuple)),
+    ArgumentKind.ROWS: ("binary", lambda value: isinstance(value, bytes)),
+    ArgumentKind.EXPECTATIONS: ("an array of expectations", are_expectations),
+    ArgumentKind.DONE: ("an array of pairs of a group and its deliveries", are_done),
+}
+
+
+def other(kind: ArgumentKind, default: Default = NEEDED) -> RequestArgument:
+    """Returns an argument of a kind without bounds."""
+    allowed, fits = _OTHERS[kind]
+    return RequestArgument(kind, allowed, fits, default)

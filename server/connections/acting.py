@@ -41,7 +41,7 @@ from server.topics.following import TopicConnection, TopicConnections, stays
 
 if TYPE_CHECKING:
     from server.config.model import Limits
-    from server.sessions.requests import Verb
+    from server.sessions.requests import Unread
     from server.sessions.shared import Shared
 
 logger = logging.getLogger("dataspace")
@@ -81,7 +81,7 @@ class ActingPeer(Peer):
         shared: Shared,
         door: ClientDoor,
         number: int,
-        verbs: Mapping[str, Verb],
+        verbs: Mapping[str, Unread],
         topics: TopicConnections,
         *,
         trusted: bool = False,

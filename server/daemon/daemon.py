@@ -22,10 +22,10 @@ from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.reactor import is_available
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.version import __version__, compiled_parts
-from dataspace.wire.arguments import SUBJECTS, Subject
 from dataspace.wire.features import MAIN
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
+from dataspace.wire.verbs import VERBS, Arguments, Subject
 from index.values.values import Map, Value
 from relay.following.following import FollowedLog, Following
 from relay.following.topics import TopicsFollowing
@@ -57,7 +57,7 @@ from server.sessions.counts import Counts
 from server.sessions.flushing import Surety
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
-from server.sessions.requests import Verb, timed
+from server.sessions.requests import Unread, Verb, timed
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
@@ -162,7 +162,9 @@ class Daemon(DaemonState):
             for name, verb in verbs.items()
         }
         self.verbs |= {
-            name: _of_leader(verb) for name, verb in self.verbs.items() if SUBJECTS[name] is Subject.LEADER
+            name: _of_leader(verb)
+            for name, verb in self.verbs.items()
+            if VERBS[name].subject is Subject.LEADER
         }
         if tracing is not None:
             self.verbs["publish"] = traced_publish(self.verbs["publish"], tracing.recorder)
@@ -412,7 +414,7 @@ async def _run(hosted: HostedSpace, scope: trio.CancelScope) -> None:
         await hosted.run()
 
 
-def _of_leader(verb: Verb) -> Verb:
+def _of_leader(verb: Unread) -> Unread:
     """Returns a verb that a daemon refuses while it follows, with the address of the leader."""
 
     async def asked(peer: Peer, arguments: Map) -> Value:
@@ -425,7 +427,7 @@ def _of_leader(verb: Verb) -> Verb:
 def _in_turn(verb: Verb) -> Verb:
     """Returns a verb whose requests take turns in the lane."""
 
-    async def asked(peer: Peer, arguments: Map) -> Value:
+    async def asked(peer: Peer, arguments: Arguments) -> Value:
         async with peer.work():
             return await verb(peer, arguments)
 
@@ -433,7 +435,7 @@ def _in_turn(verb: Verb) -> Verb:
 
 
 def _status_of(daemon: Daemon) -> Verb:
-    async def status(peer: Peer, _arguments: Map) -> Value:
+    async def status(peer: Peer, _arguments: Arguments) -> Value:
         await trio.lowlevel.checkpoint()
         return daemon.status(peer.hosted, peer.permit)
 

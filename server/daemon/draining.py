@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.wire.arguments import number, text
+from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Value
 from server.daemon.erasing import check_own_machine
 
@@ -29,7 +29,6 @@ LOOK_SECONDS: Final = 0.05
 FAREWELL_SECONDS: Final = 2.0
 """Seconds after a goodbye in which connections may end, before they are cut."""
 
-LONGEST_SECONDS: Final = 86_400.0
 REASON: Final = "the daemon is ending; it may be started again"
 
 
@@ -103,13 +102,13 @@ class Draining:
 def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
     """Returns the request ``drain``, which ends the daemon for an administrator."""
 
-    async def drain(peer: Peer, arguments: Map) -> Value:
+    async def drain(peer: Peer, arguments: Arguments) -> Value:
         await trio.lowlevel.checkpoint()
         peer.permit.check_administer("end the daemon")
         check_own_machine(daemon, peer, "end it")
-        within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
+        within = arguments["within"] / 1000
         logger.warning("session %s has the daemon drained, within %g s", peer.session_id, within)
-        draining.begin(within, text(arguments, "reason", "")[:1000])
+        draining.begin(within, arguments["reason"][:1000])
         return Map({"sessions": _clients(daemon.connections.values(), peer)})
 
     return drain

@@ -10,7 +10,7 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
-from dataspace.wire.arguments import number
+from dataspace.wire.verbs import Arguments
 from index.patterns.skeletons import skeleton
 from index.patterns.text import unparse
 from index.values.values import Map, Value
@@ -22,25 +22,19 @@ from server.sessions.requests import Verb
 LOCAL: Final = ("127.", "::1", "unix")
 """How the addresses of clients on this machine begin."""
 
-MOST_WAIT: Final = 60_000
-"""Milliseconds that a request may wait for the end of its erasure."""
-
 
 def erase_verb(daemon: DaemonState, archiving: ArchiveKeeper | None) -> Verb:
     """Returns the request, which waits for the process that archives; it takes the daemon's loop nothing."""
 
-    async def erase(peer: Peer, arguments: Map) -> Value:
+    async def erase(peer: Peer, arguments: Arguments) -> Value:
         await trio.lowlevel.checkpoint()
         peer.permit.check_administer("erase the past")
         check_own_machine(daemon, peer, "erase the past")
         hosted = peer.hosted
-        if "pattern" not in arguments:
-            raise Refused("bad-request", "a pattern is needed, of what is to be erased")
-        pattern, before = arguments["pattern"], number(arguments, "before")
+        pattern, before, wait = arguments["pattern"], arguments["before"], arguments["wait"] / 1000
         skeleton(pattern)  # raises for no pattern
         if archiving is None:
             raise Refused("no-archive", f"space {hosted.name} is not archived here (log.archive)")
-        wait = min(number(arguments, "wait", 0), MOST_WAIT) / 1000
         by = str(peer.who.principal)
         erasures = archiving.erasures
         is_new = not erasures.is_known(hosted.name, pattern, before, by)

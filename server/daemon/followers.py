@@ -27,7 +27,7 @@ import trio
 from dataspace.errors import DataspaceError, Refused
 from dataspace.transport.addresses import MAX_PATH, Address, on_this_machine
 from dataspace.wire import packets as p
-from dataspace.wire.arguments import text
+from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Record, Value
 from server.cluster.reports import HINTED_SECONDS, LagRow, Reports, lag_facts, numbers, report_of, take_epoch
 from server.connections.listeners import Listener, open_listener
@@ -186,7 +186,7 @@ class Followers:
 
     # -- what they ask --------------------------------------------------------------------------------
 
-    async def follow(self, peer: Peer, arguments: Map) -> Value:
+    async def follow(self, peer: Peer, arguments: Arguments) -> Value:
         """Notes how far a follower is, and returns where clients find this daemon."""
         await trio.lowlevel.checkpoint()
         if not peer.trusted:
@@ -198,7 +198,7 @@ class Followers:
         if known is None:
             known = self._enter(peer, arguments)
         led = self._led()
-        known.epochs, lag = numbers(arguments.get("epochs")), numbers(arguments.get("lag"))
+        known.epochs, lag = numbers(arguments["epochs"]), numbers(arguments["lag"])
         known.lag = {name: lag[name] for name in led if name in lag}
         known.at = now()
         self._state()
@@ -223,18 +223,18 @@ class Followers:
         epochs, at = self._led(), now()
         return Map({each.name: each.status(epochs, at) for each in self._known.values()})
 
-    def _enter(self, peer: Peer, arguments: Map) -> FollowerReport:
+    def _enter(self, peer: Peer, arguments: Arguments) -> FollowerReport:
         if len(self._known) >= MOST_REPORTING:
             raise Refused("limit", f"{len(self._known)} followers, no more are possible")
-        wanted = arguments.get("hints", "")
+        wanted = arguments["hints"]
         places = self._places(wanted) if isinstance(wanted, tuple) else {}
-        hints = "" if places else os.path.basename(text(arguments, "hints", ""))
+        hints = "" if places else os.path.basename(str(wanted))
         known = self._known[peer.number] = FollowerReport(
             peer,
-            text(arguments, "name")[:256],
-            text(arguments, "url", ""),
-            text(arguments, "web", ""),
-            arguments.get("stand_by") is True,
+            arguments["name"][:256],
+            arguments["url"],
+            arguments["web"],
+            arguments["stand_by"],
             self._directory.place(hints) if hints and self._directory is not None else "",
             places,
         )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.errors import DeliveryLost, Refused
 from dataspace.steps import Steps, at_once
-from dataspace.wire.arguments import number, text
 from dataspace.wire.consuming import LONGEST_SECONDS, MOST_ATTEMPTS, ConsumeOptions
+from dataspace.wire.verbs import Arguments
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
-from relay.groups.core import Cell
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from server.groups.consuming import given, may_divide
 from server.sessions.peer import Peer
@@ -28,12 +27,6 @@ from server.spaces.groups.settling import check_source
 if TYPE_CHECKING:
     from server.sessions.requests import Verb
     from server.spaces.groups.groups import SpaceGroups
-
-MAX_WAIT: Final = 60_000
-"""Milliseconds that a request for items may wait."""
-
-MOST: Final = 10_000
-"""Deliveries in one request or answer."""
 
 FEW: Final = 32
 """Deliveries that end in one step, without a turn of the lane."""
@@ -52,7 +45,7 @@ MOST_WHY: Final = 500
 """Characters of why a group is paused."""
 
 
-async def _settle(peer: Peer, arguments: Map) -> Value:
+async def _settle(peer: Peer, arguments: Arguments) -> Value:
     """Gives jobs back (``again``), makes them dead letters (``dead``), or begins their deadlines anew.
 
     Denied with ``not-yours`` if one of them is not this client's, and then nothing has happened.
@@ -61,12 +54,9 @@ async def _settle(peer: Peer, arguments: Map) -> Value:
     groups = peer.hosted.groups
     group = groups.find(_named(peer, arguments))
     check_source(peer.permit, group.options.topic, group.pattern)
-    after, blame, reason = _seconds(arguments), arguments.get("blame", True), text(arguments, "reason", "")
-    if not isinstance(blame, bool):
-        raise Refused("bad-request", f"blame must be true or false, got {blame!r:.60}")
-    done = _cells(arguments.get("done", ()))
-    settled = groups.judge([(group.name, _flat(done))], peer.principal) if done else ()
-    wanted = {verb: _deliveries(peer, group, arguments.get(verb, ())) for verb in ("again", "dead", "extend")}
+    done = tuple(chain.from_iterable(arguments["done"]))
+    settled = groups.judge([(group.name, done)], peer.principal) if done else ()
+    wanted = {verb: _deliveries(peer, group, arguments[verb]) for verb in ("again", "dead", "extend")}
     if settled or wanted["dead"] or (wanted["again"] and groups.is_stuck()):
         check_disk(peer.hosted)
     if settled:
@@ -74,7 +64,7 @@ async def _settle(peer: Peer, arguments: Map) -> Value:
             peer.hosted.note(note)
         groups.settled(settled)
     epoch = peer.hosted.space.epoch
-    ends = _ends(groups, group, wanted, _Given(reason, after, blame))
+    ends = _ends(groups, group, wanted, _Given(*[arguments[name] for name in ("reason", "after", "blame")]))
     if sum(map(len, wanted.values())) <= FEW:
         at_once(ends)
     else:
@@ -118,19 +108,13 @@ def _ends(
         yield
 
 
-def _flat(cells: list[Cell]) -> tuple[int, ...]:
-    return tuple([part for at, token in cells for part in (*at, token)])
-
-
-async def _take(peer: Peer, arguments: Map) -> Value:
+async def _take(peer: Peer, arguments: Arguments) -> Value:
     """Returns items for a client without a stream; waits until there is one, or the time is over.
 
     They end by their deadlines alone, which begin now.
     """
     groups = peer.hosted.groups
-    pattern, most = arguments.get("pattern"), number(arguments, "most", 1)
-    topic = text(arguments, "topic", "") or None
-    wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
+    pattern, most, topic = arguments["pattern"], arguments["most"], arguments["topic"] or None
     options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most, topic=topic)
     check_source(peer.permit, topic, pattern)
     group = await joined(groups, options, peer.account)
@@ -150,7 +134,7 @@ async def _take(peer: Peer, arguments: Map) -> Value:
     is_answered = False
     try:
         groups.deliver(group)
-        with trio.move_on_after(wait):
+        with trio.move_on_after(arguments["wait"] / 1000):
             await came.wait()
         while member.credit > 0 and groups.is_touched(group):  # more than one step may hand out
             await trio.lowlevel.checkpoint()
@@ -163,25 +147,19 @@ async def _take(peer: Peer, arguments: Map) -> Value:
     return Map({"names": group.names, "ack_within": group.options.ack_within, "jobs": tuple(jobs)})
 
 
-def _named(peer: Peer, arguments: Map) -> str:
+def _named(peer: Peer, arguments: Arguments) -> str:
     """Returns the name of a group that the client may use; raises ``Refused`` for any other."""
-    name = text(arguments, "group")
+    name: str = arguments["group"]
     peer.permit.check_group(name)
     return name
 
 
-def _seconds(arguments: Map) -> float:
-    after = arguments.get("after", 0.0)
-    if not isinstance(after, int | float) or isinstance(after, bool) or not 0 <= after <= LONGEST_SECONDS:
-        raise Refused("bad-request", f"after must be 0 to {LONGEST_SECONDS:.0f} seconds, got {after!r:.60}")
-    return float(after)
-
-
-def _deliveries(peer: Peer, group: WorkGroup, stated: Value) -> list[JobDelivery]:
+def _deliveries(peer: Peer, group: WorkGroup, stated: tuple[tuple[int, int, int], ...]) -> list[JobDelivery]:
     """Returns deliveries by epoch, position and token; raises ``DeliveryLost`` for others' deliveries."""
     found: list[JobDelivery] = []
     lost: list[tuple[int, int]] = []
-    for at, token in _cells(stated):
+    for epoch, position, token in stated:
+        at = epoch, position
         delivery = group.core.out.get(token)
         if delivery is None or delivery.item.at != at or delivery.member.principal != peer.principal:
             lost.append(at)
@@ -194,29 +172,15 @@ def _deliveries(peer: Peer, group: WorkGroup, stated: Value) -> list[JobDelivery
     return found
 
 
-def _cells(stated: Value) -> list[Cell]:
-    if not isinstance(stated, tuple) or len(stated) > MOST:
-        raise Refused("bad-request", f"deliveries are an array of at most {MOST}")
-    cells: list[Cell] = []
-    for each in stated:
-        match each:
-            case (int(epoch), int(position), int(token)):
-                cells.append(((epoch, position), token))
-            case _:
-                raise Refused("bad-request", f"a delivery is epoch, position and token, got {each!r:.60}")
-    return cells
-
-
-async def _groups(peer: Peer, arguments: Map) -> Value:
+async def _groups(peer: Peer, arguments: Arguments) -> Value:
     """Returns the groups that the client may observe, or one of them; with ``out`` what is out, by item.
 
     Of jobs that are out it shows at most ``SHOWN`` in all, and whose they are to bearers that may inspect.
     """
     groups = peer.hosted.groups
-    name = text(arguments, "group", "")
+    name = arguments["group"]
     wanted = [groups.find(name)] if name else list(groups.by_name.values())
-    out = arguments.get("out") is True
-    return await peer.build(_statuses(peer, wanted, SHOWN if out else None))
+    return await peer.build(_statuses(peer, wanted, SHOWN if arguments["out"] else None))
 
 
 def _statuses(peer: Peer, wanted: list[WorkGroup], most: int | None) -> Generator[None, None, Value]:
@@ -281,31 +245,28 @@ def _name_of(member: GroupMember, *, is_whole: bool) -> str:
             return f"session {member.session}"
 
 
-async def _alter(peer: Peer, arguments: Map) -> Value:
+async def _alter(peer: Peer, arguments: Arguments) -> Value:
     """Pauses a group, resumes it, changes its options, moves its read position, has it try dead letters
     again, or deletes it."""
     groups = peer.hosted.groups
-    name, what = _named(peer, arguments), text(arguments, "what")
+    name, what = _named(peer, arguments), arguments["what"]
     if name in groups.failed and what == "delete" and peer.permit.open:
         await delete(groups, name)
         return None
     group = groups.find(name)
     check_source(peer.permit, group.options.topic, group.pattern)
     if what in ("pause", "resume"):
-        why = (text(arguments, "why", "paused")[:MOST_WHY] or "paused") if what == "pause" else ""
+        why = (arguments["why"][:MOST_WHY] or "paused") if what == "pause" else ""
         await alter(groups, group, lambda options: replace(options, paused=why))
     elif what == "alter":
-        wanted = arguments.get("options")
+        wanted = arguments["options"]
         await alter(groups, group, lambda options: _altered(options, wanted))
     elif what == "retry":
-        return await _retry(peer, group, arguments.get("pattern"))
+        return await _retry(peer, group, arguments["pattern"])
     elif what == "delete":
         await delete(groups, name)
-    elif what == "seek":
-        return await seek(groups, group, arguments.get("to"))
     else:
-        known = "pause, resume, alter, retry, seek or delete"
-        raise Refused("bad-request", f"what must be {known}, got {what!r:.40}")
+        return await seek(groups, group, arguments["to"])
     return None
 
 

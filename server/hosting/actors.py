@@ -28,7 +28,7 @@ from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Supervised, supervise
 from dataspace.errors import Refused, UsageError
 from dataspace.running.actors import SLICE_SECONDS, Shell, Watchdog, log_crash
-from dataspace.wire.arguments import number, text
+from dataspace.wire.verbs import MOST_ACTORS, Arguments
 from index.values.values import Map, Value
 from server.config.model import Config, HostedActor
 from server.hosting.guardian import Guardian, Serve
@@ -343,31 +343,31 @@ def _home(engine: Engine, hosted: HostedSpace) -> ActorSpace:
     return home
 
 
-def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
+def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]:
     """Returns the requests that hosted code answers, by the names that they have on the wire."""
 
-    async def _actors(inspector: Peer, arguments: Map) -> Value:
+    async def _actors(inspector: Peer, arguments: Arguments) -> Value:
         """Returns the actors that the daemon hosts; their turns show facts, so they need every right."""
         await trio.lowlevel.checkpoint()
         inspector.permit.check_inspect("the actors")
-        turns = max(0, number(arguments, "turns", 0))
+        turns = arguments["turns"]
         if turns and not inspector.permit.open:
             raise Refused("not-allowed", "the turns of actors are shown to a token that may do everything")
-        return hosting.status(most=max(0, number(arguments, "most", 0)), turns=turns)
+        return hosting.status(most=arguments["most"], turns=turns)
 
     return {"actors": _actors, "rules": _rules}
 
 
-async def _rules(inspector: Peer, arguments: Map) -> Value:
+async def _rules(inspector: Peer, arguments: Arguments) -> Value:
     """Answers a question about the rules: how they run, or why a fact is derived or not."""
     await trio.lowlevel.checkpoint()
     inspector.permit.check_inspect("the rules")
-    space, about, ask = inspector.hosted.space, arguments.get("about"), text(arguments, "ask")
+    space, about, ask = inspector.hosted.space, arguments["about"], arguments["ask"]
     if ask == RESUME:
         inspector.permit.check_rules()
-        return inspector.hosted.resume_rule(text(arguments, "about"))
-    form, now = text(arguments, "form", "text"), inspector.hosted.rule_turns.now()
-    return ask_rules(space, inspector.permit, ask, about, form, now)
+        return inspector.hosted.resume_rule(about)
+    now = inspector.hosted.rule_turns.now()
+    return ask_rules(space, inspector.permit, ask, about, arguments["form"], now)
 
 
 # -- The view of running actors --------------------------------------------------------------------
@@ -376,9 +376,6 @@ async def _rules(inspector: Peer, arguments: Map) -> Value:
 # Always: the view is bounded, in items and in characters; the engine's earlier tracer gets every
 # turn.
 
-
-MOST: Final = 100
-"""Actors in the tree of one hosted actor, and turns of it, at most."""
 
 FACETS: Final = 200
 """Facets that are shown of one actor."""
@@ -406,7 +403,7 @@ def tree(actors: Sequence[Actor], most: int) -> tuple[Map, ...]:
                     "tree": tuple(islice(_facets(each.root), FACETS)),
                 }
             )
-            for each in actors[: min(most, MOST)]
+            for each in actors[:most]
         ]
     )
 
@@ -440,7 +437,7 @@ class RecentTurns:
             self._before, self._engine.tracer = self._engine.tracer, self
             self._kept.clear()
         kept = self._kept.get(program, ())
-        return tuple([_shown(each) for each in list(kept)[-min(most, MOST) :]])
+        return tuple([_shown(each) for each in list(kept)[-most:]])
 
     def turn(self, number: int, event: ActorEvent, effects: Effects, failure: BaseException | None) -> None:
         """Records a turn, or records no more if nothing has been asked for some time."""
@@ -469,7 +466,7 @@ class RecentTurns:
         return False
 
     def _take(self, made: TurnRecord) -> None:
-        self._kept.setdefault(self._program, deque(maxlen=MOST)).append(made)
+        self._kept.setdefault(self._program, deque(maxlen=MOST_ACTORS)).append(made)
 
 
 def _shown(made: TurnRecord) -> Map:

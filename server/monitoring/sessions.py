@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import Refused
-from dataspace.wire.arguments import number
+from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Value
 from relay.delivery.followers import Follower
 from server.monitoring.survey import lag_of
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from server.spaces.sessions import SessionState
     from server.spaces.space import HostedSpace
 
-MOST: Final = 10_000
-"""Sessions in one answer."""
-
 NAME: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}")
 DIGITS: Final = 19
 
@@ -40,14 +37,14 @@ ENDED: Final = "ended"
 """The code of the goodbye to a session that an administrator ends."""
 
 
-def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
+def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]:
     """Returns the requests by the names that they have on the wire."""
 
-    async def _sessions(asker: Peer, arguments: Map) -> Value:
+    async def _sessions(asker: Peer, arguments: Arguments) -> Value:
         """Returns a map for each session: connected ones first, in the order in which they came."""
         await trio.lowlevel.checkpoint()
         asker.permit.check_inspect("the sessions")
-        most = number(arguments, "most", MOST)
+        most = arguments["most"]
         found: list[Value] = []
         async with asker.work() as work:
             for connection in list(daemon.connections.values()):
@@ -57,13 +54,13 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Map], Awa
                     await work.pass_on()
         for hosted in daemon.spaces.values():
             found += [_suspended(hosted, each) for each in hosted.sessions.suspended()]
-        return tuple(found[: min(most, MOST)])
+        return tuple(found[:most])
 
-    async def _end(asker: Peer, arguments: Map) -> Value:
+    async def _end(asker: Peer, arguments: Arguments) -> Value:
         """Ends a session, connected or suspended; its facts are retracted."""
         await trio.lowlevel.checkpoint()
         asker.permit.check_administer("end sessions")
-        wanted = _wanted(arguments)
+        wanted = _wanted(arguments["session"])
         found = [
             (hosted, connection, state)
             for hosted, connection, state in _all(daemon)
@@ -92,21 +89,20 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Map], Awa
     return {"sessions": _sessions, "end-session": _end}
 
 
-def _wanted(arguments: Map) -> str | int:
+def _wanted(said: str | int) -> str | int:
     """Returns the session that a request names: by its name, its owner, or its number.
 
-    >>> [_wanted(Map({"session": each})) for each in ("2.5", "session:2.5 @ token:ops", "2000000005", 5)]
+    >>> [_wanted(each) for each in ("2.5", "session:2.5 @ token:ops", "2000000005", 5)]
     ['2.5', '2.5', 2000000005, 5]
     """
-    said = arguments.get("session")
     if isinstance(said, str):
         name = id_of(said.strip())
         if name.isascii() and name.isdecimal() and len(name) < DIGITS:
             return int(name)
         if NAME.fullmatch(name):
             return name
-    elif said.__class__ is int:
-        return number(arguments, "session")
+    else:
+        return said
     raise Refused("bad-request", f"session must be a name such as 2.5, or a number, got {said!r:.60}")
 
 

@@ -24,7 +24,7 @@ from dataspace.errors import (
     UsageError,
 )
 from dataspace.wire import packets as p
-from dataspace.wire.arguments import check_known
+from dataspace.wire.verbs import VERBS, Arguments
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
@@ -32,7 +32,11 @@ from server.owners.turn_numbers import refusal
 from server.sessions.peer import Peer, goodbye_of
 from server.sessions.watch import Watch
 
-Verb: TypeAlias = "Callable[[Peer, Map], Awaitable[Value]]"
+Verb: TypeAlias = "Callable[[Peer, Arguments], Awaitable[Value]]"
+"""What carries out a request, whose arguments were read by the table of verbs."""
+
+Unread: TypeAlias = "Callable[[Peer, Map], Awaitable[Value]]"
+"""The same, which reads them itself."""
 
 AT_ONCE: Final = frozenset(["lease", "renew", "release"])
 """Verbs that do not wait, and that later packets of the same connection rely on."""
@@ -119,14 +123,15 @@ async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awai
     asker.flush()
 
 
-def timed(watch: Watch, name: str, verb: Verb) -> Verb:
+def timed(watch: Watch, name: str, verb: Verb) -> Unread:
     """Returns a verb whose requests are logged if they take too long; a request that asked to wait is not.
 
-    A request with an argument that the verb does not have is refused; an act of an administrator is noted.
+    Arguments are read by the table of verbs, or refused; an act of an administrator is noted.
     """
+    read = VERBS[name].read
 
-    async def timed(peer: Peer, arguments: Map) -> Value:
-        check_known(name, arguments)
+    async def timed(peer: Peer, stated: Map) -> Value:
+        arguments = read(stated)
         began = perf_counter()
         try:
             try:
@@ -140,19 +145,19 @@ def timed(watch: Watch, name: str, verb: Verb) -> Verb:
                 watch.acted(*act, peer.who)
             return answer
         finally:
-            if "wait" not in arguments:
+            if not arguments.get("wait"):
                 watch.took(peer.who, "request", name, perf_counter() - began)
 
     return timed
 
 
-def _act_of(verb: str, arguments: Map) -> tuple[str, str] | None:
+def _act_of(verb: str, arguments: Arguments) -> tuple[str, str] | None:
     """Returns what a request does that only administrators do, and to what."""
-    if verb == "rules" and arguments.get("ask") == "resume":
-        return "rule-resumed", f"rule {arguments.get('about')!r:.200}"
-    if verb == "acknowledge" and arguments.get("forget") is True:
-        return "reader-forgotten", f"reader {arguments.get('reader')!r:.200}"
-    return ("topic-ended", f"topic {arguments.get('topic')!r:.200}") if verb == "end-topic" else None
+    if verb == "rules" and arguments["ask"] == "resume":
+        return "rule-resumed", f"rule {arguments['about']!r:.200}"
+    if verb == "acknowledge" and arguments["forget"]:
+        return "reader-forgotten", f"reader {arguments['reader']!r:.200}"
+    return ("topic-ended", f"topic {arguments['topic']!r:.200}") if verb == "end-topic" else None
 
 
 # -- turns that were sent again --------------------------------------------------------------------

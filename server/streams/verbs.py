@@ -15,8 +15,9 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Origin
 from dataspace.kernel.drawings import alone, box_rows, draw_alone
 from dataspace.kernel.interests import Interest
-from dataspace.wire.arguments import number, text
+from dataspace.wire.arguments import Absent
 from dataspace.wire.observing import NUMBERS
+from dataspace.wire.verbs import VERBS as TABLE, Arguments
 from index.patterns.events import Captures
 from index.patterns.patterns import DISCARD, matcher
 from index.values.values import Map, Value
@@ -28,20 +29,11 @@ from server.owners.turn_numbers import ORIGIN_EPOCHS
 from server.sessions.peer import Peer
 from server.streams.replay import column_replay, from_log, read_request
 
-MAX_WAIT: Final = 60_000
-"""Milliseconds that a frontier request may wait."""
-
 LOOKED_AT: Final = 128
 """Interests that are compared at once with the rights of an asker."""
 
 ROWS: Final = "rows"
 """The form of a drawing for programs."""
-
-MAX_DRAWN: Final = 1_000
-"""Boxes that may hang from one in a drawing of the index, which has about so many in all."""
-
-MOST: Final = 10_000
-"""Changes in one answer."""
 
 SIZE: Final = 1 << 20
 """Bytes of the log with the changes of one answer, about."""
@@ -53,7 +45,7 @@ KINDS: Final = ("+", "!", "-")
 Matches = Callable[[Value], Captures | None]
 
 
-async def _sync(reader: Peer, _arguments: Map) -> Value:
+async def _sync(reader: Peer, _arguments: Arguments) -> Value:
     """Returns the newest epoch once everything that the connection sent before is on disk."""
     hosted = reader.hosted
     epoch = hosted.space.epoch
@@ -63,16 +55,13 @@ async def _sync(reader: Peer, _arguments: Map) -> Value:
     return epoch
 
 
-async def _index(reader: Peer, arguments: Map) -> Value:
+async def _index(reader: Peer, arguments: Arguments) -> Value:
     """Returns a drawing of the trie of the space, or of the part that may be observed."""
     await trio.lowlevel.checkpoint()
     hosted = reader.hosted
     reader.permit.check_inspect("the index")
-    most = number(arguments, "most", 20)
-    if not 1 <= most <= MAX_DRAWN:
-        raise Refused("bad-request", f"most must be a number from 1 to {MAX_DRAWN}, got {most}")
-    form = text(arguments, "form", "text")
-    value = (arguments["value"],) if "value" in arguments else ()
+    form, most = arguments["form"], arguments["most"]
+    value = () if arguments["value"] is Absent.LEFT_OUT else (arguments["value"],)
     if form != ROWS and value:
         raise Refused("bad-request", f"the way of a value is drawn with form = {ROWS!r}, got {form!r:.40}")
     if reader.permit.allows_observe(DISCARD):
@@ -96,25 +85,28 @@ async def _visible(reader: Peer) -> tuple[list[Interest], int]:
     return shown, len(interests) - len(shown)
 
 
-async def _frontier(reader: Peer, arguments: Map) -> Value:
+async def _frontier(reader: Peer, arguments: Arguments) -> Value:
     """Returns the highest epoch on disk; waits up to ``wait`` ms for one beyond ``after``.
 
     With ``at``, a time, also the newest epoch that was made then or before.  ``erased`` are two epochs: then
     the time of the newest erasure among those between.
     """
     hosted = reader.hosted
-    after = number(arguments, "after", -1)
-    wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
+    after, wait, at, between = (
+        arguments["after"],
+        arguments["wait"] / 1000,
+        arguments["at"],
+        arguments["erased"],
+    )
     if hosted.commits.durable <= after and wait > 0:
         with trio.move_on_after(wait):
             await hosted.commits.wait_beyond(after)
     then: dict[str, Value] = {}
-    if "at" in arguments:
+    if at is not None:
         reader.permit.check_reads()
-        asked = partial(hosted.log.epoch_at, number(arguments, "at"))
+        asked = partial(hosted.log.epoch_at, at)
         async with reader.work() as work:
             then["at"] = await work.read(asked, far=hosted.log.may_wait)
-    between = _between(arguments)
     if between:
         reader.permit.check_reads()
     archive = hosted.log.archive
@@ -134,69 +126,57 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
     )
 
 
-def _between(arguments: Map) -> tuple[int, ...]:
-    """Returns the two epochs of ``erased``, none where it is not given."""
-    match arguments.get("erased", ()):
-        case ():
-            return ()
-        case (int(after), int(upto)):
-            return after, upto
-        case wrong:
-            raise Refused("bad-request", f"erased must be two epochs, got {wrong!r:.60}")
-
-
-async def _within(reader: Peer, arguments: Map) -> Value:
+async def _within(reader: Peer, arguments: Arguments) -> Value:
     """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first.
 
     With ``as_of``, the number below which a share of the state has as many rows.
     """
-    if "as_of" in arguments:
+    if arguments["as_of"] is not None:
         return await _within_state(reader, arguments)
     hosted = reader.hosted
     reader.permit.check_reads()
-    upto = min(number(arguments, "upto"), hosted.commits.durable)
-    asked = partial(hosted.log.within, number(arguments, "after"), upto, number(arguments, "changes"))
+    TABLE["within"].need(arguments, "after", "upto")
+    upto = min(arguments["upto"], hosted.commits.durable)
+    asked = partial(hosted.log.within, arguments["after"], upto, arguments["changes"])
     async with reader.work() as work:
         return await work.read(asked, far=hosted.log.may_wait)
 
 
-async def _within_state(reader: Peer, arguments: Map) -> Value:
+async def _within_state(reader: Peer, arguments: Arguments) -> Value:
     """Returns the number below which the rows of a state, from ``low`` on, are at most ``changes``."""
-    asked = {name: arguments.get(name) for name in ("pattern", "as_of")}
+    TABLE["within"].need(arguments, "low")
+    low, most = arguments["low"], max(1, arguments["changes"])
     request = read_request(
         Map(
             {
-                **asked,
+                **{name: arguments[name] for name in ("pattern", "as_of", "asserted", "owners")},
                 "kind": "columns",
-                "upto": asked["as_of"],
+                "upto": arguments["as_of"],
                 "durable": True,
-                "share": (number(arguments, "low"), NUMBERS),
-                **{name: arguments.get(name, False) for name in ("asserted", "owners")},
+                "share": (low, NUMBERS),
             }
         )
     )
     reader.permit.check_observe(request.pattern)
     hosted = reader.hosted
     replay = await from_log(hosted, request, column_replay(request))
-    most = max(1, number(arguments, "changes"))
     async with reader.work() as work:
-        return await work.read(lambda: replay.shares().upto(number(arguments, "low"), most), far=True)
+        return await work.read(lambda: replay.shares().upto(low, most), far=True)
 
 
-async def _acknowledge(reader: Peer, arguments: Map) -> Value:
+async def _acknowledge(reader: Peer, arguments: Arguments) -> Value:
     """Stores that a named reader has acknowledged all epochs up to one, or removes the reader."""
-    hosted, name = reader.hosted, text(arguments, "reader")
+    hosted, name = reader.hosted, arguments["reader"]
     log = hosted.own_log
     reader.permit.check_reads()
-    if not name:
-        raise Refused("bad-request", "reader must not be empty")
     reader.permit.check_reader(name)
-    if arguments.get("forget") is True:
+    if arguments["forget"]:
         await trio.to_thread.run_sync(log.forget, name)
         if name in hosted.reader_accounts:
             hosted.reader_accounts.pop(name).give("readers")
         return Map({"epoch": 0, "oldest": log.oldest})
-    epoch = max(number(arguments, "epoch"), 0)
+    TABLE["acknowledge"].need(arguments, "epoch")
+    epoch = max(arguments["epoch"], 0)
     if epoch > hosted.commits.durable:
         raise Refused(
             "epoch-ahead", f"epoch {epoch} is still to come, the newest is {hosted.commits.durable}"
@@ -213,23 +193,20 @@ async def _acknowledge(reader: Peer, arguments: Map) -> Value:
     return Map({"epoch": known.epoch if known else 0, "oldest": log.oldest})
 
 
-async def _who(reader: Peer, arguments: Map) -> Value:
+async def _who(reader: Peer, arguments: Arguments) -> Value:
     """Returns changes in (after, upto] that match a pattern, each with who made it, and where to go on.
 
     O(16 MiB of the log), in a thread.
     """
-    pattern, most = arguments.get("pattern"), number(arguments, "most", 1_000)
-    if not 1 <= most <= MOST:
-        raise Refused("bad-request", f"most must be a number from 1 to {MOST}, got {most}")
-    hosted = reader.hosted
+    hosted, pattern, after, upto = reader.hosted, *[arguments[name] for name in ("pattern", "after", "upto")]
     reader.permit.check_inspect("who changed facts")
     reader.permit.check_observe(pattern)
-    upto = min(number(arguments, "upto", hosted.commits.durable), hosted.commits.durable)
-    after = max(number(arguments, "after", hosted.log.oldest - 1), 0)
+    upto = hosted.commits.durable if upto is None else min(upto, hosted.commits.durable)
+    after = max(hosted.log.oldest - 1 if after is None else after, 0)
     hosted.log.check_retained(after)
     page = Page(hosted.log, matcher(pattern), after, upto)
     async with reader.work() as work:
-        return await work.read(partial(page.read, most), far=hosted.log.may_wait)
+        return await work.read(partial(page.read, arguments["most"]), far=hosted.log.may_wait)
 
 
 class Page:
@@ -329,7 +306,7 @@ def changes_of(entry: Any, matches: Matches) -> Iterator[tuple[int, tuple[str, .
             yield kind, ended if kind == 2 else tuple(owners.get(at, ())), captures
 
 
-VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
     "sync": _sync,
     "index": _index,
     "frontier": _frontier,

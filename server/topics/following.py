@@ -24,6 +24,7 @@ from dataspace.topics.messages import changes_of
 from dataspace.topics.times import Order
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN
+from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Record, Value
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 MAX_NAME: Final = 256
 """Characters of the name of a topic, or of a producer."""
 
-MAX_AGE: Final = 1e10
 """Seconds for which a topic may keep epochs: about 300 years."""
 
 MAX_TIMES: Final = 1024
@@ -96,7 +96,7 @@ class TopicConnection:
 
     # -- producers ------------------------------------------------------------------------------------
 
-    def join(self, name: str, arguments: Map) -> Value:
+    def join(self, name: str, arguments: Arguments) -> Value:
         """Makes this connection a producer of a topic, which is created if there is none of that name."""
         if len(self._producers) >= MAX_PRODUCERS:
             said = f"{len(self._producers)} producers of one connection, limit {MAX_PRODUCERS}"
@@ -105,8 +105,8 @@ class TopicConnection:
             raise Refused("bad-request", "a topic has a name")
         if len(name) > MAX_NAME:
             raise Refused("limit", f"a topic's name of {len(name)} characters, limit {MAX_NAME}")
-        order = Order(_integer(arguments, "dimensions", 0))
-        partitions = _integer(arguments, "partitions", 1)
+        order = Order(arguments["dimensions"])
+        partitions = arguments["partitions"]
         entry = self._found(name) or self._made(name, order, partitions, arguments)
         self._check_shape(entry, order, partitions, arguments)
         answer = self._come_back(entry, arguments)
@@ -118,22 +118,19 @@ class TopicConnection:
         except Refused:
             return None
 
-    def _made(self, name: str, order: Order, partitions: int, arguments: Map) -> TopicEntry:
-        retain, owner = _integer(arguments, "retain", 0), self._peer.number
-        if arguments.get("back") is True:
+    def _made(self, name: str, order: Order, partitions: int, arguments: Arguments) -> TopicEntry:
+        retain, owner = arguments["retain"], self._peer.number
+        if arguments["back"]:
             raise Refused("no-topic", f"no topic named {name!r} to come back to")
-        if retain or arguments.get("durable") is True:
+        if retain or arguments["durable"]:
             self._peer.bearer.permit.check_topic("retain", name)
         self._peer.account.check("topics")
-        if arguments.get("durable") is not True:
+        if not arguments["durable"]:
             self._peer.account.check("retained_bytes", retain)
             return self._topics.make(name, order, partitions, retain, owner)
-        age = arguments.get("age")
-        if age is not None and (age.__class__ not in (int, float) or not 0 < age <= MAX_AGE):
-            raise Refused("bad-request", f"age is in seconds, above 0 and up to {MAX_AGE:g}, got {age!r:.60}")
-        return self._durable.make(name, order, partitions, retain, age, owner)
+        return self._durable.make(name, order, partitions, retain, arguments["age"], owner)
 
-    def _check_shape(self, entry: TopicEntry, order: Order, partitions: int, arguments: Map) -> None:
+    def _check_shape(self, entry: TopicEntry, order: Order, partitions: int, arguments: Arguments) -> None:
         topic, there = entry.topic, len(entry.topic.partitions)
         if (topic.order, there) != (order, partitions):
             raise Refused(
@@ -141,12 +138,12 @@ class TopicConnection:
                 f"{topic.name!r} has {there} partitions and {topic.order.dimensions} dimensions,"
                 f" asked for were {partitions} and {order.dimensions}",
             )
-        if arguments.get("durable") is True and not entry.durable:
+        if arguments["durable"] and not entry.durable:
             raise Refused("topic-differs", f"{topic.name!r} is not durable")
 
-    def _come_back(self, entry: TopicEntry, arguments: Map) -> Value:
+    def _come_back(self, entry: TopicEntry, arguments: Arguments) -> Value:
         """Attaches a disconnected producer to this connection, if there is one of the given name."""
-        name, back = self._name(arguments), arguments.get("back") is True
+        name, back = self._name(arguments), arguments["back"]
         ledger = entry.ledger
         number = ledger.named(name)
         if number is not None:
@@ -170,15 +167,15 @@ class TopicConnection:
             raise Refused("no-producer", f"producer {name!r} has crashed: it was away for too long")
         return None
 
-    def _joined(self, entry: TopicEntry, arguments: Map) -> Value:
-        number, at = self._topics.number(), _integer(arguments, "partition", 0)
-        time = arguments.get("time")
-        entry.topic.check_join(at, time)  # type: ignore[arg-type]  # it checks it
+    def _joined(self, entry: TopicEntry, arguments: Arguments) -> Value:
+        number, at = self._topics.number(), arguments["partition"]
+        time = arguments["time"]
+        entry.topic.check_join(at, time)
         if not entry.durable:
-            start = entry.ledger.join(number, at, time)  # type: ignore[arg-type]  # join checks it
+            start = entry.ledger.join(number, at, time)
         else:
             self._durable.check_room()
-            name, away = self._name(arguments), _integer(arguments, "away", 0)
+            name, away = self._name(arguments), arguments["away"]
             if away > MAX_AWAY:
                 raise Refused("limit", f"away={away} milliseconds, limit {MAX_AWAY}")
             if away < 0 or (away and not name):
@@ -188,7 +185,7 @@ class TopicConnection:
                 if time is not None:
                     entry.topic.order.check(time)
                 self._durable.begin(entry)
-            start = entry.ledger.join(number, at, time, name=name, away=away)  # type: ignore[arg-type]  # as above
+            start = entry.ledger.join(number, at, time, name=name, away=away)
             self._durable.attach(number, self.detach)
         if not self._topics.is_listed(entry):
             entry.account = self._peer.account
@@ -200,9 +197,11 @@ class TopicConnection:
             {"producer": number, "time": start, "id": entry.number, "taken": 0, "held": held, "sent": ()}
         )
 
-    def _name(self, arguments: Map) -> str:
+    def _name(self, arguments: Arguments) -> str:
         """Returns the name under which a producer is kept: it belongs to the bearer that joins."""
-        stated = _name(arguments)
+        stated = arguments["name"]
+        if len(stated) > MAX_NAME:
+            raise Refused("limit", f"a producer's name of {len(stated)} characters, limit {MAX_NAME}")
         return self._peer.bearer.own(stated) if stated else ""
 
     def _publication(self, number: int, entry: TopicEntry) -> Record:
@@ -491,19 +490,3 @@ def _changed(changes: Value) -> tuple[Change, ...]:
         return changes_of(changes)
     except ProtocolError as error:
         raise Refused("bad-request", error.text) from None
-
-
-def _name(arguments: Map) -> str:
-    value = arguments.get("name", "")
-    if not isinstance(value, str):
-        raise Refused("bad-request", f"name must be text, got {value!r:.60}")
-    if len(value) > MAX_NAME:
-        raise Refused("limit", f"a producer's name of {len(value)} characters, limit {MAX_NAME}")
-    return value
-
-
-def _integer(arguments: Map, name: str, default: int) -> int:
-    value = arguments.get(name, default)
-    if value.__class__ is not int:
-        raise Refused("bad-request", f"{name} must be an integer, got {value!r:.60}")
-    return value

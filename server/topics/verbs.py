@@ -12,7 +12,7 @@ import trio
 
 from dataspace.errors import Refused
 from dataspace.topics.times import Antichain, Time
-from dataspace.wire.arguments import number, text
+from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Value
 from relay.journal import history
 from relay.journal.past import PART_BYTES, Piece
@@ -21,7 +21,7 @@ from relay.topics.steps import LAST, StepLog
 from relay.topics.topic import MAX_PARTITIONS
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb
-from server.topics.catalogue import MAX_WAIT, TopicEntry
+from server.topics.catalogue import TopicEntry
 from server.topics.following import TopicConnections, stays
 
 MOST: Final = 64
@@ -53,7 +53,7 @@ class TopicVerbs:
     def _of_topics(self, verb: Verb, *, leads: bool) -> Verb:
         """Returns a verb that is refused as the session of its peer needs it, where it is refused."""
 
-        async def asked(peer: Peer, arguments: Map) -> Value:
+        async def asked(peer: Peer, arguments: Arguments) -> Value:
             try:
                 if leads:
                     self._topics.check_led()
@@ -63,17 +63,17 @@ class TopicVerbs:
 
         return asked
 
-    async def join(self, peer: Peer, arguments: Map) -> Value:
+    async def join(self, peer: Peer, arguments: Arguments) -> Value:
         """Makes the connection a producer of a partition of a topic."""
         answer = self._connections.of(peer).join(_name(peer, arguments, "publish"), arguments)
         await self._durable.writer.wait_durable()
         return answer
 
-    async def lookup(self, peer: Peer, arguments: Map) -> Value:
+    async def lookup(self, peer: Peer, arguments: Arguments) -> Value:
         """Returns the shape of a topic; waits up to ``wait`` ms until there is one of that name."""
-        name, wait = text(arguments, "topic"), max(0, number(arguments, "wait", 0))
+        name = arguments["topic"]
         peer.bearer.permit.check_topic_known(name)
-        entry = await self._topics.wait_for(name, wait)
+        entry = await self._topics.wait_for(name, arguments["wait"])
         topic = entry.topic
         shape: dict[str, Value] = {
             "id": entry.number,
@@ -82,17 +82,17 @@ class TopicVerbs:
             "retain": entry.ledger.retain,
             "durable": entry.durable,
         }
-        if arguments.get("detail") is not True:
+        if not arguments["detail"]:
             return Map(shape)
         peer.bearer.permit.check_inspect("the detail of a topic")
         return Map(shape | _survey(entry))
 
-    async def frontier(self, peer: Peer, arguments: Map) -> Value:
+    async def frontier(self, peer: Peer, arguments: Arguments) -> Value:
         """Returns what is completed of a durable topic; waits up to ``wait`` ms for more than ``after``."""
-        after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
+        after = arguments["after"]
         entry = self._topics.find(_name(peer, arguments, "subscribe"))
         self._checked(entry, entry.number)
-        with trio.move_on_after(min(wait, MAX_WAIT) / 1000):
+        with trio.move_on_after(arguments["wait"] / 1000):
             while entry.ledger.completed_durable <= after and self._topics.is_listed(entry):
                 await entry.completed.wait()
         ledger = entry.ledger
@@ -108,12 +108,10 @@ class TopicVerbs:
             }
         )
 
-    async def epochs(self, peer: Peer, arguments: Map) -> Value:
+    async def epochs(self, peer: Peer, arguments: Arguments) -> Value:
         """Returns some completed epochs of a range of numbers, the same each time, and where to continue."""
         entry = self._asked(peer, arguments)
-        after, upto, place = arguments.get("after"), arguments.get("upto"), _place(arguments.get("at"))
-        if after.__class__ is not int or upto.__class__ is not int:
-            raise Refused("bad-request", "after and upto must be numbers of epochs")
+        after, upto, place = arguments["after"], arguments["upto"], _place(arguments["at"])
         await self._durable.complete(entry, upto)
         ledger, asked = entry.ledger, (after, upto, place, PART_BYTES)
         if after < ledger.oldest - 1:
@@ -128,21 +126,18 @@ class TopicVerbs:
             raise
         return tuple((each.number, each.time, each.crashed, each.items, each.next) for each in pieces)
 
-    async def number_at(self, peer: Peer, arguments: Map) -> Value:
+    async def number_at(self, peer: Peer, arguments: Arguments) -> Value:
         """Returns the number after which the completed epochs at or after a time begin."""
         entry = self._asked(peer, arguments)
-        since = Antichain([entry.topic.order.check(arguments.get("time"))])
-
+        since = Antichain([entry.topic.order.check(arguments["time"])])
         return await self._durable.read_since(entry.ledger, since, history.number_at)
 
-    async def acknowledge(self, peer: Peer, arguments: Map) -> Value:
+    async def acknowledge(self, peer: Peer, arguments: Arguments) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""
-        reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
-        if not reader:
-            raise Refused("bad-request", "reader must not be empty")
-        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
+        reader, epoch = arguments["reader"], max(0, arguments["number"])
+        name = _name(peer, arguments, "subscribe")
         peer.bearer.permit.check_reader(reader)
-        ledger = self._checked(self._topics.find(name), identity).ledger
+        ledger = self._checked(self._topics.find(name), arguments["id"]).ledger
         if epoch > ledger.completed_durable:
             raise _ahead(epoch, ledger)
         now = time.time_ns() // 1000
@@ -151,9 +146,9 @@ class TopicVerbs:
         )
         return None
 
-    def _asked(self, peer: Peer, arguments: Map) -> TopicEntry:
-        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
-        return self._checked(self._topics.find(name), identity)
+    def _asked(self, peer: Peer, arguments: Arguments) -> TopicEntry:
+        name = _name(peer, arguments, "subscribe")
+        return self._checked(self._topics.find(name), arguments["id"])
 
     def _checked(self, entry: TopicEntry, number: int) -> TopicEntry:
         """Returns a durable topic; raises ``Refused`` for any other, or if it is not that number."""
@@ -164,18 +159,18 @@ class TopicVerbs:
         self._topics.check_same(entry, number)
         return entry
 
-    async def end_topic(self, peer: Peer, arguments: Map) -> Value:
+    async def end_topic(self, peer: Peer, arguments: Arguments) -> Value:
         """Ends a topic that this session made, or a durable one without a publisher."""
-        name = text(arguments, "topic")
+        name = arguments["topic"]
         peer.bearer.permit.check_topic_known(name)
         self._connections.of(peer).end_topic(name)
         await self._durable.writer.wait_durable()
         return None
 
 
-def _name(peer: Peer, arguments: Map, doing: str) -> str:
+def _name(peer: Peer, arguments: Arguments, doing: str) -> str:
     """Returns the name of a topic; raises ``Refused`` if the client has no right to do this with it."""
-    name = text(arguments, "topic")
+    name: str = arguments["topic"]
     peer.bearer.permit.check_topic(doing, name)
     return name
 
@@ -194,14 +189,10 @@ def _ahead(epoch: int, ledger: StepLog) -> Refused:
     return Refused("epoch-ahead", f"epoch {epoch} is still to come, the newest is {newest}")
 
 
-def _place(value: Value) -> tuple[int, int] | None:
-    match value:
-        case None:
-            return None
-        case (int(partition), int(position)) if 0 <= partition < MAX_PARTITIONS and 0 < position < LAST:
-            return (partition, position)
-        case _:
-            raise Refused("bad-request", f"no place in an epoch: {value!r:.60}")
+def _place(stated: tuple[int, int] | None) -> tuple[int, int] | None:
+    if stated is not None and not (0 <= stated[0] < MAX_PARTITIONS and 0 < stated[1] < LAST):
+        raise Refused("bad-request", f"no place in an epoch: {stated!r:.60}")
+    return stated
 
 
 def _survey(entry: TopicEntry) -> dict[str, Value]:

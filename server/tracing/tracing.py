@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from index.values.values import Map, Value
     from server.config.model import Traces
     from server.sessions.peer import Peer
-    from server.sessions.requests import Verb
+    from server.sessions.requests import Unread
     from server.tracing.exporting import Spans
 
 PACKAGES: Final = ("opentelemetry", "google", "requests")
@@ -81,7 +81,7 @@ def open_tracing(traces: Traces) -> Tracing | None:
     return Tracing(Spans(traces.to), traces.ratio)
 
 
-def traced_publish(publish: Verb, recorder: Recorder) -> Verb:
+def traced_publish(publish: Unread, recorder: Recorder) -> Unread:
     """Returns the request ``publish``, which is a turn, of HTTP and of bulk writers, with its trace."""
 
     async def traced(peer: Peer, arguments: Map) -> Value:

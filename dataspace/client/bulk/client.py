@@ -38,11 +38,11 @@ from dataspace.transport.addresses import Address, peer_of
 from dataspace.transport.candidates import EACH_SECONDS, HOPS, READ, Candidates, joined, one_of, parse_urls
 from dataspace.transport.credentials import Credentials, Tls
 from dataspace.wire import packets as p
-from dataspace.wire.arguments import check_one_address, is_of_daemon
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.outgoing import TurnLimits
 from dataspace.wire.session import Role, Session
+from dataspace.wire.verbs import check_one_address, is_of_daemon
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dataspace.client.session.session import ClientSession, NotNamed
 from dataspace.errors import Broken
-from dataspace.wire.arguments import ACTS, SUBJECTS, Subject, check_one_address
+from dataspace.wire.verbs import ACTS, VERBS, Subject, check_one_address
 
 if TYPE_CHECKING:
     from index.values.values import Map, Value
@@ -32,7 +32,7 @@ class NamedDaemon:
 
     def answers(self, verb: str) -> bool:
         """True if a verb is about a daemon."""
-        return SUBJECTS.get(verb) is Subject.DAEMON
+        return verb in VERBS and VERBS[verb].subject is Subject.DAEMON
 
     async def request(self, verb: str, arguments: Map) -> Value:
         """Sends a request about the daemon and returns its answer; raises as ``ClientSession.request``.

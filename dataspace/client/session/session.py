@@ -28,7 +28,6 @@ from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
-from dataspace.client.session.repeating import AWAY_SECONDS, repetition
 from dataspace.client.session.turns import ClaimSet, Done, Others, Ticket
 from dataspace.client.session.uplink import LASTING, Uplink
 from dataspace.errors import (
@@ -53,8 +52,12 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM, Granted
 from dataspace.wire.outgoing import TurnLimits
 from dataspace.wire.traceparents import current_traceparent, no_traceparent
+from dataspace.wire.verbs import repetition
 from dataspace.wire.windows import ReceiveBudget
 from index.values.values import Map, Value
+
+AWAY_SECONDS: Final = 0.25
+"""Seconds until a daemon that does not reach its store is asked again."""
 
 REASON: Final = 4096
 """Characters sent of the reason of an abort."""
@@ -226,7 +229,7 @@ class ClientSession:
         """Sends one of the requests of WIRE.md and returns its answer; raises ``Refused`` where it is denied.
 
         If the connection is lost before the answer, a request that is safe to repeat is sent again
-        (``repeating.py``).  Any other one raises ``Broken``, which says that it may have taken effect.
+        (``wire/verbs.py``).  Any other one raises ``Broken``, which says that it may have taken effect.
         """
         began = loop().current_time()
         while True:

@@ -1,5 +1,5 @@
 /**
- * Which requests are sent again when the connection is lost before their answer: as `dataspace/client/session/repeating.py`.
+ * Which requests are sent again when the connection is lost before their answer: as `dataspace/wire/verbs.py`.
  *
  * The daemon may have carried the lost request out, so it is sent again only where twice is as good as once. The caller of
  * any other one gets `Broken`, which says that it may have taken effect.

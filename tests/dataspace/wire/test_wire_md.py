@@ -23,13 +23,16 @@ from dataspace.codec import pack, unpack
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.wire import packets as p
+from dataspace.wire.consuming import LONGEST_SECONDS
 from dataspace.wire.features import WANTED
 from dataspace.wire.observing import OPTIONS
 from dataspace.wire.session import Role, Session, encode
+from dataspace.wire.verbs import VERBS, Subject
 from index.patterns.patterns import capture, matcher
 from index.values.values import Map, Record, Value, order_key, same
 from server.config.model import Config
 from server.daemon.serve import serve
+from server.topics.durable import MAX_AWAY
 
 PAGE = Path(dataspace.__file__).with_name("WIRE.md")
 CODE = "\n\n".join(
@@ -40,6 +43,19 @@ CODE = "\n\n".join(
 
 ALICE, BEN = Record("present", "Alice"), Record("present", "Ben")
 PRESENT = Record("present", capture("who"))
+SPOKEN_OF: Final = {
+    "stage",
+    "rows",
+    "ack_within",
+    "attempts",
+    "window",
+    "backoff",
+    "send",
+    "retract",
+    "assert",
+}
+"""Words beside the arguments of verbs: other verbs, operations, and options of groups."""
+
 STEPS: list[tuple[list[p.Packet], int]] = [
     ([p.Hello(p.VERSION, "c0ffee", "example", Map({"heartbeat": 60_000}))], 1),
     ([p.Open(1, Map({"kind": "observe", "pattern": PRESENT}), 256, 65_536)], 1),
@@ -186,6 +202,35 @@ async def test_limits_status_and_options_are_those_of_the_code(tmp_path: Path) -
     assert _told_in("| feature | in the hello", "**Tokens.**") - {"secret", "resumed", "follows"} == WANTED
     verbs = PAGE.read_text().split("| verb | arguments | answer |")[1].split("`status` answers with")[0]
     assert set(re.findall(r"^\| `([a-z-]+)` \|", verbs, re.M)) == known
+
+
+def test_the_arguments_of_each_verb_are_those_of_the_table() -> None:
+    """Each name stands there with its default, its words and its bound, and nothing else does."""
+    part = PAGE.read_text().split("| verb | arguments | answer |")[1].split("`status` answers with")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*?) \| ", part, re.M))
+    assert rows.keys() == VERBS.keys()
+    for verb, cell in rows.items():
+        arguments = VERBS[verb].arguments
+        words = {word for each in arguments.values() for word in each.choices}
+        named = set(re.findall(r"`([a-z][a-z_-]*)`", cell))
+        assert arguments.keys() | words <= named and named <= arguments.keys() | words | SPOKEN_OF, verb
+        for name, usual in re.findall(r"`([a-z_]+)` = (`?\w[\d ]*\w*)", cell):
+            assert usual.strip("` ").replace(" ", "") == str(arguments[name].default).lower(), (verb, name)
+        bounds = {str(each.most) for each in arguments.values()} | {f"{LONGEST_SECONDS:g}", str(MAX_AWAY)}
+        for bound in re.findall(r"(?:up to|at most) (\d[\d ]*)", cell):
+            assert bound.replace(" ", "") in bounds, (verb, bound)
+
+
+def test_which_daemon_answers_is_as_the_table_says() -> None:
+    part = PAGE.read_text().split("**Which daemon answers.**")[1].split("**Request, Answer")[0]
+    about = {
+        subject: {verb for verb, row in VERBS.items() if row.subject is subject}
+        for subject in (Subject.DAEMON, Subject.STATE)
+    }
+    daemon, _, state = part.partition("where it has gone elsewhere")
+    assert set(re.findall(r"`([a-z-]+)`", daemon)) == about[Subject.DAEMON]
+    state = state.split(". ", 1)[1] if ". " in state else state
+    assert set(re.findall(r"`([a-z-]+)`", state.split("are answered by any")[0])) == about[Subject.STATE]
 
 
 def test_every_code_that_is_used_is_described() -> None:

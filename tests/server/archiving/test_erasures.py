@@ -300,7 +300,7 @@ async def test_only_an_administrator_may_erase_and_only_what_is_archived(tmp_pat
             async with connect(url, token=admin.secret if keys else None) as space:
                 with pytest.raises(Refused, match="no-archive: space main is not archived here"):
                     await space.request("erase", Map(asked))
-                with pytest.raises(Refused, match="a pattern is needed"):
+                with pytest.raises(Refused, match="pattern must be a pattern, got nothing"):
                     await space.request("erase", Map({"before": 1}))
                 with pytest.raises(Refused, match="a capture has a name"):
                     await space.request("erase", Map({**asked, "pattern": Record("$", 1, 2, 3, 4, 5)}))

@@ -16,7 +16,7 @@ from dataspace.client.bulk.short import ShortClient
 from dataspace.errors import DataspaceError, ExpectationFailed, Refused
 from dataspace.kernel.expectations import absent
 from dataspace.transport.addresses import parse_listen
-from dataspace.wire.arguments import ARGUMENTS, SUBJECTS, Subject
+from dataspace.wire.verbs import VERBS, Subject
 from index.values.values import Map, Value
 from server.cli.main import main
 from server.config.model import Cluster, Config
@@ -83,7 +83,7 @@ async def _locked(space: dataspace.RemoteSpace, _: str) -> None:
 
 
 Ask = Callable[[dataspace.RemoteSpace, str], Awaitable[None]]
-OF_SPACES: Final = sorted(verb for verb in ARGUMENTS if SUBJECTS[verb] is not Subject.DAEMON)
+OF_SPACES: Final = sorted(verb for verb in VERBS if VERBS[verb].subject is not Subject.DAEMON)
 ASKS: Final[dict[str, Ask]] = {
     **dict.fromkeys(OF_SPACES, _request),
     "a read": _matches,

@@ -126,7 +126,7 @@ async def test_the_drawing_of_the_index_has_only_what_may_be_observed(url: str) 
                 assert any(each["kind"] == "leaf" and "mine" in str(each["text"]) for each in passed)
             with pytest.raises(Refused, match="the way of a value"):
                 await looker.request("index", Map({"form": "dot", "value": 1}))
-            with pytest.raises(Refused, match="no form 'x'"):
+            with pytest.raises(Refused, match="form must be text, mermaid, dot or rows, got 'x'"):
                 await looker.request("index", Map({"form": "x"}))
 
 

@@ -141,7 +141,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     ],
     "lookup": [({"topic": "t"}, APART)],
     "topic-frontier": [({"topic": "t"}, APART)],
-    "topic-epochs": [({"topic": "t", "id": 0, "after": 0, "upto": 9, "at": 0}, "no-topic")],
+    "topic-epochs": [({"topic": "t", "id": 0, "after": 0, "upto": 9, "at": (0, 1)}, "no-topic")],
     "topic-number": [({"topic": "t", "id": 0, "time": 0}, "no-topic")],
     "topic-acknowledge": [({"reader": "nightly", "topic": "t", "id": 0, "number": 1}, DENIED)],
     "end-topic": [({"topic": "t"}, "not-owner"), ({"topic": "m"}, "not-owner")],

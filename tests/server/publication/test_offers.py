@@ -112,7 +112,7 @@ async def test_the_bytes_may_be_overdrawn_by_one_frame_only(
     ("spec", "said"),
     [
         ({"kind": "dance"}, "no kind 'dance' of offered stream, there is 'stage'"),
-        ({"key": ()}, "a key is an array of text"),
+        ({"key": ()}, "key must be an array of text, got ()"),
     ],
 )
 async def test_an_offer_that_is_none_is_refused_and_the_session_goes_on(

@@ -6,11 +6,9 @@ and with a daemon that is killed and started again.
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import pytest
@@ -18,7 +16,6 @@ import trio
 
 import dataspace
 from dataspace import Broken, DeliveryLost, Record, RemoteSpace
-from dataspace.client.session.repeating import REQUESTS, UNSAFE, repetition
 from index.values.values import Map
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
@@ -332,18 +329,6 @@ async def test_no_call_raises_a_group_of_one(url: str, proxy: Proxy, nursery: tr
 async def _cut_soon(proxy: Proxy) -> None:
     await trio.sleep(SENT_SECONDS)
     proxy.cut()
-
-
-def test_each_request_of_the_daemon_is_classified() -> None:
-    assert repetition("anything", Map()) is UNSAFE
-    assert set(REQUESTS) == _verbs()
-
-
-def _verbs() -> set[str]:
-    """The requests that WIRE.md lists."""
-    text = (Path(dataspace.__file__).parent / "WIRE.md").read_text()
-    table = text[text.index("| verb | arguments | answer |") : text.index("`status` answers with counts")]
-    return set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE))
 
 
 async def test_a_change_of_space_is_told_of_what_changes_something(url: str, other: str) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 import trio
 
 import dataspace
 from dataspace.codec import pack
 from dataspace.wire import packets as p
-from dataspace.wire.arguments import ARGUMENTS
 from dataspace.wire.frames import frame
 from index.values.values import Map, Value
 from tests.server.peers import Peer, fact, hello, turn
@@ -50,17 +46,6 @@ async def test_no_verb_takes_an_argument_that_it_does_not_know(url: str) -> None
             heard = await peer.hear()
             assert isinstance(heard, p.Denied), verb
             assert heard.code == "bad-request" and f"{verb} has no argument 'nonsense'" in heard.text
-
-
-def test_the_arguments_of_each_verb_are_those_of_the_page() -> None:
-    page = (Path(dataspace.__file__).parent / "WIRE.md").read_text()
-    rows = re.findall(
-        r"^\| `([a-z-]+)` \| (.*?) \| ", page.partition("| verb | arguments | answer |")[2], re.MULTILINE
-    )
-    listed = {verb: names for verb, names in rows if verb in ARGUMENTS}
-    assert listed.keys() == ARGUMENTS.keys()
-    for verb, names in ARGUMENTS.items():
-        assert all(f"`{name}`" in listed[verb] for name in names.split()), verb
 
 
 @pytest.mark.parametrize("kind", ["observe", "columns", "topic"])

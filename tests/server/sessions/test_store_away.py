@@ -10,10 +10,9 @@ import trio
 
 import dataspace
 from dataspace import Record, RemoteSpace
-from dataspace.client.session.repeating import REQUESTS, repetition
 from dataspace.errors import Refused, Unreachable
 from dataspace.wire import packets as p
-from dataspace.wire.arguments import is_of_daemon
+from dataspace.wire.verbs import VERBS, is_of_daemon, repetition
 from index.values.values import Map
 from tests.server.relays import Relay
 
@@ -89,7 +88,7 @@ async def test_a_subscription_goes_on(url: str) -> None:
 async def test_a_request_that_is_safe_is_asked_again_and_any_other_says_why(url: str) -> None:
     """The law, over all verbs: what is refused otherwise was asked again as well."""
     async with away(url) as (space, relay):
-        for verb in [verb for verb in REQUESTS if not is_of_daemon(verb)]:  # those need no store
+        for verb in [verb for verb in VERBS if not is_of_daemon(verb)]:  # those need no store
             relay.times, code = 2, ""
             try:
                 await space.request(verb, Map({"no such argument": 1}))
