@@ -39,15 +39,6 @@ async def test_every_verb_that_is_listed_is_known_and_others_are_not(url: str) -
             assert unknown == (verb not in listed), heard
 
 
-async def test_no_verb_takes_an_argument_that_it_does_not_know(url: str) -> None:
-    async with Peer(url) as peer:
-        for verb in _names(await _spoken(peer), "verbs"):
-            await peer.say(p.Request(1, verb, Map({"nonsense": 1})))
-            heard = await peer.hear()
-            assert isinstance(heard, p.Denied), verb
-            assert heard.code == "bad-request" and f"{verb} has no argument 'nonsense'" in heard.text
-
-
 @pytest.mark.parametrize("kind", ["observe", "columns", "topic"])
 async def test_every_option_of_a_kind_that_is_listed_is_known_and_others_are_not(url: str, kind: str) -> None:
     async with Peer(url) as peer:
