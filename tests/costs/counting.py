@@ -50,6 +50,10 @@ class Cost(NamedTuple):
         """Returns the difference."""
         return Cost(self.steps - other.steps, self.walked - other.walked)
 
+    def more(self, other: Cost) -> Cost:
+        """Returns the sum."""
+        return Cost(self.steps + other.steps, self.walked + other.walked)
+
 
 class Known(NamedTuple):
     """A law that does not hold, and why; its cost is held to the square."""
