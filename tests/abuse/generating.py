@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 from dataspace.codec import pack
 from dataspace.wire import packets as p
-from index.patterns.patterns import capture
+from dataspace.wire.arguments import NEEDED, ArgumentKind, Names, RequestArgument
+from dataspace.wire.verbs import VERBS
 from index.values.values import Map, Record, Value
 from tests.abuse import tenants as known
 from tests.abuse.palette import BIG, JUNK, Palette
@@ -210,7 +212,7 @@ class Script(Palette):
     def _request(self) -> p.Packet:
         self.number += 1
         verb = self.chance.choice(_VERBS)
-        arguments = self._varied(_ARGUMENTS[verb](self))
+        arguments = self._varied(self._arguments(verb))
         return p.Request(self.number, verb, Map(arguments))
 
     def _produce(self) -> p.Packet:
@@ -295,159 +297,94 @@ class Script(Palette):
                 right[chance.choice(("space", "close", "key", "x", name.upper()))] = chance.choice(JUNK)
         return right
 
-    def _frontier(self) -> dict[str, Value]:
-        return {"after": self.chance.choice((-1, 0)), "space": self.tenant.space}
+    def _arguments(self, verb: str) -> dict[str, Value]:
+        """Returns arguments as the table of verbs has them: all that are needed, and some of the others."""
+        known = VERBS[verb].arguments if verb in VERBS else {}
+        return {name: self._drawn(name, each) for name, each in known.items() if self._is_stated(each)}
 
-    def _follow(self) -> dict[str, Value]:
+    def _is_stated(self, argument: RequestArgument) -> bool:
+        if argument.default is NEEDED:
+            return True
+        is_needed_mostly = argument.default is None and argument.kind in _MOSTLY
+        return self.chance.random() < (0.8 if is_needed_mostly else 0.25)
+
+    def _drawn(self, name: str, argument: RequestArgument) -> Value:
+        """Returns a value of the kind of an argument, and from the names that it is of."""
         chance = self.chance
-        return {
-            "name": self.tenant.name,
-            "url": chance.choice(("", "tcp://127.0.0.1:1", "no address")),
-            "hints": chance.choice(("", "../lock", "log.sqlite")),
-            "stand_by": chance.random() < 0.5,
-            "epochs": Map({"main": chance.choice(BIG)}),
-            "lag": Map({"main": chance.choice(BIG)}),
-        }
+        if argument.choices:
+            return chance.choice(argument.choices)
+        if argument.of is not None:
+            return _NAMES[argument.of](self)
+        if name == "id":
+            return chance.choice(self.topics) if self.topics else 1
+        if (
+            argument.kind is ArgumentKind.NUMBER
+            and isinstance(argument.default, int)
+            and chance.random() < 0.5
+        ):
+            return argument.default
+        return _DRAWN[argument.kind](self)
 
-    def _acknowledge(self) -> dict[str, Value]:
+    def _epoch(self) -> Value:
         chance = self.chance
-        wanted: dict[str, Value] = {
-            "reader": chance.choice(known.READERS),
-            "epoch": chance.choice((0, self.epoch, *BIG)),
-        }
-        return {**wanted, "forget": True} if chance.random() < 0.3 else wanted
+        return chance.choice((0, self.epoch, max(0, self.epoch - chance.randrange(20)), *BIG))
 
-    def _lease(self) -> dict[str, Value]:
-        return {"owner": self.lease_name()}
-
-    def _within(self) -> dict[str, Value]:
-        if self.chance.random() < 0.5:
-            low = self.chance.choice((0, 1 << 47, *BIG))
-            return {"pattern": self.pattern(), "as_of": self.epoch, "low": low, "changes": 1}
-        return {"after": 0, "upto": self.epoch, "changes": self.chance.choice(BIG)}
-
-    def _stage(self) -> dict[str, Value]:
+    def _keys(self) -> Value:
         chance = self.chance
-        if chance.random() < 0.5:
-            return {
-                "key": self.key(),
-                "operations": tuple(self.operation() for _ in range(chance.randrange(4))),
-            }
-        return {"key": self.key(), "rows": self.rows()}
-
-    def _prepare(self) -> dict[str, Value]:
-        return {"rows": self.rows()}
-
-    def _discard(self) -> dict[str, Value]:
-        wanted: dict[str, Value] = {"key": self.key()}
-        return {**wanted, "close": self.key()} if self.chance.random() < 0.3 else wanted
-
-    def _publish(self) -> dict[str, Value]:
-        chance = self.chance
-        keys = tuple(
+        return tuple(
             self.key() if chance.random() < 0.7 else self.rows() for _ in range(chance.randint(1, 2))
         )
-        wanted: dict[str, Value] = {"keys": keys, "owner": self.owner(), "client": self.identity()}
-        wanted["sequence"] = chance.choice((*range(1, 40), *BIG))
-        for name, value in (
-            ("replace", True),
-            ("exclusive", True),
-            ("by", Record(self.tenant.label, capture("k"))),
-            ("discard", self.key()),
-            ("close", self.key()),
-        ):
-            if chance.random() < 0.15:
-                wanted[name] = value
-        return wanted
 
-    def _rules(self) -> dict[str, Value]:
-        chance = self.chance
-        ask = chance.choice(("explain", "why", "why-not", "graph", "monotone", "resume"))
-        about = chance.choice((self.value(), self.pattern(), "law"))
-        return {"ask": ask, "about": about, "form": chance.choice(("text", "rows"))}
+    def _cells(self) -> tuple[tuple[int, ...], ...]:
+        """Returns deliveries that may be out, to whomever, or are still to come."""
+        chance, epoch = self.chance, self.epoch + self.chance.choice((-3, 0, 1, 9))
+        return tuple((epoch, chance.randrange(3), chance.randrange(30)) for _ in range(chance.randrange(3)))
 
-    def _owners(self) -> dict[str, Value]:
-        return {"pattern": self.pattern(), "most": self.chance.choice(BIG)}
 
-    def _who(self) -> dict[str, Value]:
-        after, upto = self.chance.choice((0, 1, 5)), self.chance.choice(BIG)
-        return {"pattern": self.pattern(), "after": after, "upto": upto, "most": self.chance.choice(BIG)}
+_MOSTLY: Final = (ArgumentKind.NUMBER, ArgumentKind.EPOCH, ArgumentKind.OPERATIONS)
+"""Arguments of these kinds are needed by one form of their verb if they have no default."""
 
-    def _index(self) -> dict[str, Value]:
-        return {
-            "form": self.chance.choice(("text", "mermaid", "dot", "rows")),
-            "most": self.chance.choice((1, 20, 1000)),
-            **({"value": self.value()} if self.chance.random() < 0.3 else {}),
-        }
+_NAMES: Final[dict[Names, Callable[[Script], Value]]] = {
+    Names.OWNER: Script.owner,
+    Names.LEASE: Script.lease_name,
+    Names.CLIENT: Script.identity,
+    Names.READER: lambda script: script.chance.choice(known.READERS),
+    Names.GROUP: lambda script: script.chance.choice(("jobs", "none")),
+    Names.TOPIC: Script.topic,
+    Names.PRODUCER: lambda script: script.chance.choice(known.PRODUCERS),
+    Names.RULE: lambda script: script.chance.choice((script.value(), script.pattern(), "law")),
+}
 
-    def _actors(self) -> dict[str, Value]:
-        return {"most": self.chance.choice(BIG), "turns": self.chance.choice((0, 0, 1, 1000))}
-
-    def _join(self) -> dict[str, Value]:
-        chance = self.chance
-        wanted: dict[str, Value] = {"topic": self.topic()}
-        for name, value in (
-            ("retain", chance.choice((0, 1000, 1 << 20))),
-            ("durable", True),
-            ("back", True),
-            ("age", 10),
-            ("name", chance.choice(known.PRODUCERS)),
-            ("away", chance.choice((0, 100, 300_000))),
-            ("partitions", chance.choice((1, 2))),
-            ("partition", chance.choice((0, 1))),
-            ("time", chance.choice(BIG)),
-        ):
-            if chance.random() < 0.25:
-                wanted[name] = value
-        return wanted
-
-    def _about_topic(self) -> dict[str, Value]:
-        chance = self.chance
-        id_ = chance.choice(self.topics) if self.topics else 1
-        return {
-            "topic": self.topic(),
-            "id": id_,
-            "after": 0,
-            "upto": chance.choice(BIG),
-            "at": 0,
-            "wait": 0,
-            "time": chance.choice(BIG),
-            "reader": chance.choice(known.READERS),
-            "number": chance.choice(BIG),
-            "detail": chance.random() < 0.5,
-        }
-
-    def _nothing(self) -> dict[str, Value]:
-        return {}
-
-    def _withdraw(self) -> dict[str, Value]:
-        return {"owner": self.owner(), "pattern": self.pattern()}
-
-    def _drain(self) -> dict[str, Value]:
-        return {"within": self.chance.choice((0, 1000, *BIG)), "reason": "so it is"}
-
-    def _erase(self) -> dict[str, Value]:
-        return {
-            "pattern": self.pattern(),
-            "before": self.chance.choice(BIG),
-            "wait": self.chance.choice((0, *BIG)),
-        }
-
-    def _about_group(self) -> dict[str, Value]:
-        what = self.chance.choice(("pause", "resume", "alter", "retry", "seek", "none"))
-        options = Map(
-            {
-                self.chance.choice(("attempts", "window", "key")): self.chance.choice(
-                    (0, 3, 1 << 40, "x", None)
-                )
-            }
-        )
-        about: dict[str, Value] = {"group": self.chance.choice(("jobs", "none")), "what": what}
-        return about | {"options": options, "topic": self.chance.choice(("t", "none", "", 7))}
-
-    def _end_session(self) -> dict[str, Value]:
-        return {"session": self.chance.randrange(1, 30)}
-
+_DRAWN: Final[dict[ArgumentKind, Callable[[Script], Value]]] = {
+    ArgumentKind.NUMBER: lambda script: script.chance.choice((*range(1, 40), *BIG)),
+    ArgumentKind.EPOCH: Script._epoch,
+    ArgumentKind.TIME: lambda script: script.chance.choice(BIG),
+    ArgumentKind.MILLISECONDS: lambda script: script.chance.choice((0, 1, 20)),
+    ArgumentKind.SECONDS: lambda script: script.chance.choice((0, 0.5, 10, 1e9)),
+    ArgumentKind.TEXT: lambda script: script.chance.choice(("", "so it is", "../lock", "tcp://127.0.0.1:1")),
+    ArgumentKind.FLAG: lambda script: script.chance.random() < 0.5,
+    ArgumentKind.MAP: lambda script: Map(
+        {script.chance.choice(("main", "attempts", "window", "key")): script.chance.choice((3, *BIG, "x"))}
+    ),
+    ArgumentKind.VALUE: Script.value,
+    ArgumentKind.PATTERN: Script.pattern,
+    ArgumentKind.TOPIC_TIME: lambda script: script.chance.choice(BIG),
+    ArgumentKind.SESSION: lambda script: script.chance.choice((script.chance.randrange(1, 30), "0.3")),
+    ArgumentKind.START: lambda script: script.chance.choice((None, 0, script.epoch, *BIG)),
+    ArgumentKind.PAIR: lambda script: (0, script.chance.choice(BIG)),
+    ArgumentKind.HINTS: lambda script: script.chance.choice(("", "../lock", "log.sqlite", ("main",))),
+    ArgumentKind.KEY: Script.key,
+    ArgumentKind.KEYS: Script._keys,
+    ArgumentKind.OPERATIONS: lambda script: tuple(
+        script.operation() for _ in range(script.chance.randrange(4))
+    ),
+    ArgumentKind.ROWS: Script.rows,
+    ArgumentKind.EXPECTATIONS: lambda script: tuple(
+        script._expectation() for _ in range(script.chance.randrange(3))
+    ),
+    ArgumentKind.CELLS: Script._cells,
+    ArgumentKind.DONE: lambda script: (("jobs", tuple(chain.from_iterable(script._cells()))),),
+}
 
 _PACKETS: Final[dict[Callable[[Script], p.Packet], float]] = {
     Script._turn: 30,
@@ -465,38 +402,4 @@ _PACKETS: Final[dict[Callable[[Script], p.Packet], float]] = {
 }
 _KINDS: Final = tuple(_PACKETS)
 _WEIGHTS: Final = tuple(_PACKETS.values())
-
-_ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
-    "sync": Script._nothing,
-    "status": Script._nothing,
-    "actors": Script._actors,
-    "index": Script._index,
-    "owners": Script._owners,
-    "who": Script._who,
-    "frontier": Script._frontier,
-    "follow": Script._follow,
-    "acknowledge": Script._acknowledge,
-    "within": Script._within,
-    "lease": Script._lease,
-    "renew": Script._lease,
-    "release": Script._lease,
-    "stage": Script._stage,
-    "prepare": Script._prepare,
-    "discard": Script._discard,
-    "publish": Script._publish,
-    "rules": Script._rules,
-    "join": Script._join,
-    "no-such-verb": Script._nothing,
-    "sessions": Script._nothing,
-    "end-session": Script._end_session,
-    "withdraw": Script._withdraw,
-    "drain": Script._drain,
-    "erase": Script._erase,
-    **dict.fromkeys(
-        ("lookup", "end-topic", "topic-frontier", "topic-epochs", "topic-number", "topic-acknowledge"),
-        Script._about_topic,
-    ),
-    **dict.fromkeys(("take", "settle", "groups", "group-alter"), Script._about_group),
-}
-VERBS: Final = tuple(_ARGUMENTS)
-_VERBS: Final = VERBS
+_VERBS: Final = (*VERBS, "no-such-verb")

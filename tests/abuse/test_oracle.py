@@ -13,9 +13,9 @@ import pytest
 from dataspace.codec import pack
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
+from dataspace.wire.verbs import VERBS
 from index.values.values import Map, Record, Value
 from tests.abuse.fuzzing import SETTINGS
-from tests.abuse.generating import VERBS
 from tests.abuse.innocents import LEASE, Innocents
 from tests.abuse.oracle import Oracle, Violation
 from tests.abuse.tenants import ADMIN, INNOCENTS, configuration
