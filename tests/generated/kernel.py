@@ -65,8 +65,6 @@ class KernelRun:
         self.time = START
         self.past: list[Epoch] = []
         self.seen: list[Epoch] = []
-        self.texts: dict[str, int] = {}
-        """The handles of the texts that are there."""
         self.number = 0
 
     def _note(self, epoch: Epoch) -> None:
@@ -81,8 +79,8 @@ class KernelRun:
         match operation:
             case Turn():
                 self._turn(operation)
-            case Toggle(name, text):
-                self._toggle(name, text)
+            case Toggle():
+                self._toggle(operation)
             case End(owners, lost):
                 self._end(owners, lost)
             case Watch(patterns):
@@ -152,14 +150,13 @@ class KernelRun:
         if self.past and self.model.past.times[-1] == self.past[-1].time:
             self.time += 1_000 * millis
 
-    def _toggle(self, name: str, text: str) -> None:
+    def _toggle(self, toggle: Toggle) -> None:
+        owner = f"rules:{toggle.name}"
+        handle = next(iter(self.model.claims.get(owner, ())), None)
         self.number += 1
-        if name in self.texts:
-            self._turn(Turn(f"rules:{name}", ((model.RETRACT, self.texts.pop(name)),)))
-        else:
-            self.texts[name] = self.number
-            rule = Record("rule", name, text)
-            self._turn(Turn(f"rules:{name}", ((model.ASSERT, self.number, rule),)))
+        rule = Record("rule", toggle.name, toggle.text)
+        action = (model.ASSERT, self.number, rule) if handle is None else (model.RETRACT, handle)
+        self._turn(Turn(owner, (action,), toggle.beside))
 
     def _pass(self, until: int) -> None:
         """Lets time pass from instant to instant, as a daemon does, which wakes for each that is due."""

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
 from index.values.values import Record, Value
-from tests.generated.texts import CYCLE, HEADS, LITERALS, pattern, text
+from tests.generated.texts import CYCLE, HEADS, LITERALS, neighbour, pattern, text
 from tests.model.space import ASSERT, REPLACE, RETRACT, SEND
 
 OWNERS: Final = ("s:1", "d:a")
@@ -36,10 +36,11 @@ class Turn(NamedTuple):
 
 
 class Toggle(NamedTuple):
-    """A text of rules comes, or goes if it is there."""
+    """A text of rules comes, or goes if it is there, in one turn with what owners do beside."""
 
     name: str
     text: str
+    beside: tuple[tuple[str, tuple[Action, ...]], ...] = ()
 
 
 class End(NamedTuple):
@@ -86,6 +87,10 @@ SIMPLE: Final = ("atom", "not", "comparison", "assert", "aggregate")
 FLAT, EDGES, WIDE = ("m", "m", "n", "j", "a", "b"), ("e", "e", "e", "j"), ("w",)
 
 
+ALONE: Final = 4
+"""Patterns that come and go alone."""
+
+
 class Profile(NamedTuple):
     """Which constructs the rules of one program have, and the labels of its facts: of all at once each pair
     would be rare."""
@@ -106,7 +111,7 @@ PROFILES: Final = (
     Profile(("atom", "assert", "within", "aggregate", "send")),
     Profile((CYCLE,), EDGES),
     Profile((*SIMPLE, "aggregate", "aggregate")),
-    Profile(("atom", "assert"), WIDE, crowd=40),
+    Profile(("atom", "assert"), WIDE, crowd=30),
 )
 
 assert {kind for profile in PROFILES for kind in profile.kinds} == {*LITERALS, *HEADS, "final", CYCLE}
@@ -117,9 +122,12 @@ def draw(seed: int, length: int = 18) -> Program:
     random = Random(seed)
     profile = PROFILES[seed % len(PROFILES)]
     texts = [text(random, profile.kinds) for _ in range(2)]
-    watched: list[tuple[str, ...]] = [(pattern(random, profile.labels),) for _ in range(3)]
-    for _ in range(profile.crowd and 2):
-        watched.append(tuple({pattern(random, profile.labels): None for _ in range(profile.crowd)}))
+    watched: list[tuple[str, ...]] = [(pattern(random, profile.labels),) for _ in range(ALONE - 1)]
+    watched.append((neighbour(watched[0][0]),))
+    if profile.crowd:
+        drawn = [pattern(random, profile.labels) for _ in range(profile.crowd)]
+        crowd = tuple(dict.fromkeys([*drawn, *map(neighbour, drawn)]))
+        watched += [crowd, crowd[: random.randrange(len(crowd))], crowd[random.choice([3, 5, 8]) :]]
     drawing = _Drawing(random, profile.labels, texts, watched)
     first = [Toggle(f"r{at}", texts[at]) for at in range(random.choice([0, 1, 1, 2]))]
     return (*first, *[drawing.operation() for _ in range(length)])
@@ -145,12 +153,13 @@ class _Drawing:
 
     def operation(self) -> Operation:
         random = self.random
-        kinds = {"turn": 12, "toggle": 2, "end": 1, "pass": 5, "restart": 1, "watch": 3, "ask": 1}
+        kinds = {"turn": 12, "toggle": 2, "end": 1, "pass": 5, "restart": 2, "watch": 4, "ask": 1}
+        kinds["watch"] += 5 * (len(self.watched) > ALONE)
         is_lost = random.random() < 0.1
         match random.choices(list(kinds), list(kinds.values()))[0]:
             case "toggle":
                 at = random.randrange(len(self.texts))
-                return Toggle(f"r{at}", self.texts[at])
+                return Toggle(f"r{at}", self.texts[at], self._parts(random.choice([0, 0, 1])))
             case "end":
                 owners = tuple(random.sample(OWNERS, random.choice([1, 1, 2])))
                 self.held.update({} if is_lost else {owner: set() for owner in owners})
@@ -158,18 +167,21 @@ class _Drawing:
             case "pass":
                 return Pass(random.choice([0, 1, 5, 10, 12, 37, 60, -7]))
             case "restart":
-                return Restart(random.choice([ANEW, RETAINED, FOLLOWED]))
+                return Restart(random.choice([ANEW, RETAINED, RETAINED, FOLLOWED]))
             case "watch":
                 return Watch(random.choice(self.watched))
             case "ask":
                 return Ask(random.choice(random.choice(self.watched)))
+        parts = self._parts(random.choice([1, 1, 1, 2]), is_lost)
+        return Turn(*parts[0], parts[1:], is_lost)
+
+    def _parts(self, count: int, is_lost: bool = False) -> tuple[tuple[str, tuple[Action, ...]], ...]:
+        """Returns what some owners do in one turn."""
         before = {owner: set(held) for owner, held in self.held.items()}
-        parts = [
-            (owner, self._actions(owner)) for owner in random.sample(OWNERS, random.choice([1, 1, 1, 2]))
-        ]
+        parts = [(owner, self._actions(owner)) for owner in self.random.sample(OWNERS, count)]
         if is_lost or not all(_are_right(actions, before[owner]) for owner, actions in parts):
             self.held = before
-        return Turn(*parts[0], tuple(parts[1:]), is_lost)
+        return tuple(parts)
 
     def _actions(self, owner: str) -> tuple[Action, ...]:
         return tuple([self._action(self.held[owner]) for _ in range(self.random.choice([1, 1, 2, 3, 4]))])
@@ -281,8 +293,11 @@ def _less(operation: Operation) -> Iterator[Operation]:
                 yield operation._replace(actions=actions[:one] + actions[one + 1 :])
             if others:
                 yield operation._replace(others=())
-        case Toggle(name, text) if (rules := text.split(". "))[1:]:
-            yield Toggle(name, rules[0] + ".")
+        case Toggle(_, text, beside):
+            if beside:
+                yield operation._replace(beside=())
+            if (rules := text.split(". "))[1:]:
+                yield operation._replace(text=rules[0] + ".")
         case Watch(patterns) if len(patterns) > 1:
             size = max(len(patterns) // 4, 1)
             for one in range(0, len(patterns), size):

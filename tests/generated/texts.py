@@ -146,9 +146,19 @@ def text(random: Random, kinds: Sequence[str]) -> str:
     """Returns a text of one or two rules; the second may go on from what the first derives."""
     if CYCLE in kinds:
         return random.choice(CYCLES)
+    if "next" in kinds and random.random() < 0.4:
+        return random.choice(KEEPING)
     first = rule(random, kinds)
     return first if random.random() < 0.7 else f"{first} {random.choice(SECOND)}"
 
+
+KEEPING: Final = (
+    "next(n($k)) <- n($k), not j(0).",
+    "next(n($k)) <- n($k), not m($k, 1).",
+    "next(a($v)) <- a($v), not j($v). next(a($v)) <- j($v), n(_).",
+    "next(n($k)) <- n($k). next(b($k, 0)) <- b($k, 1). next(b($k, 1)) <- b($k, 0), j(0).",
+)
+"""Texts whose facts hold because they held."""
 
 ARITIES: Final = {"m": 2, "b": 2, "n": 1, "a": 1, "j": 1, "e": 2}
 
@@ -163,6 +173,11 @@ def pattern(random: Random, labels: Sequence[str]) -> str:
     return f"exact({made})" if random.random() < 0.1 else made
 
 
+def neighbour(text: str) -> str:
+    """Returns a pattern that compares the same parts as another one, and captures fewer."""
+    return text.replace("$z:", "_:")
+
+
 def _field(random: Random) -> str:
-    plain = ["_", "$x", "$y", "$x", '"a"', "0", "1", "$x:int", "_:int", "$y:str"]
+    plain = ["_", "$x", "$y", "$x", '"a"', "0", "1", "$z:int", "_:int", "$z:str", "$z:int"]
     return random.choice([*plain, "[$x]", '["a", $y]', "[_, 1]", 'exact(["b"])'])

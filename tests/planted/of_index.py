@@ -36,7 +36,6 @@ ROWS: Final[Rows] = {
         ("idle-value-displaces-another", "Group.rest", "isinstance(resting, dict)", "False"),
         ("idle-values-go-together", "Group.rouse", "if resting:\n    return", "pass"),
         ("leaf-begins-empty", "Group.open", "self.held(place, values) or {}", "{}"),
-        ("last-callback-stays-sole", "Handler.install", "self.sole = None", "pass"),
     ],
     "index.trie.tree": [
         ("pattern-takes-its-neighbours", "Tree.prune", "if leaf.handlers:\n    return", "pass"),
@@ -64,7 +63,7 @@ ROWS: Final[Rows] = {
             "required is None or question not in required",
             "required is None",
         ),
-        ("net-does-not-regroup", "_remove", "branch.regroup()", "pass"),
+        ("net-gathers-and-forgets", "_gather", "branch.regroup()", "pass"),
         ("net-answers-for-others", "_passes", "answer != required", "answer == required"),
     ],
 }

@@ -44,12 +44,6 @@ ROWS: Final[Rows] = {
         ("self-join-counts-twice", "_Text._is_skipped", None, "return False"),
     ],
     "dataspace.rules.relations.base_facts": [
-        (
-            "equal-messages-are-two-facts",
-            "BaseFacts.hear",
-            "messages if len(messages) == 1 else {_place(value): value for value in messages}.values()",
-            "messages",
-        ),
         ("late-rule-reads-nothing", "BaseFacts.share", "take(value, +1)", "pass"),
         ("late-index-is-empty", "BaseFacts.attach", "view.fill()", "pass"),
     ],
@@ -121,6 +115,5 @@ ROWS: Final[Rows] = {
             "program.declare_and_tick((_texts(added), _texts(removed)), added, removed, ())",
         ),
         ("start-keeps-ended-facts", "rebuild", "present.pop(key(value), None)", "pass"),
-        ("start-rounds-instants", "rebuild", "times.ahead = times.next", "times.ahead = time"),
     ],
 }

@@ -104,7 +104,6 @@ ROWS: Final[Rows] = {
             "self._kept = [value(at) for at in self.held]",
             "self._kept = []",
         ),
-        ("followed-handle-ends", "RuleHost.follow", "self.held[at] == handle", "True"),
     ],
     "dataspace.kernel.state": [
         (
