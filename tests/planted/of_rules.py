@@ -67,7 +67,6 @@ ROWS: Final[Rows] = {
         ),
         ("past-of-rules-that-went", "Times.keep", "self.drop(self.forms, at)", "pass"),
         ("second-window-hears-nothing", "Times.form", "self._hearing = None", "pass"),
-        ("message-takes-its-fact-along", "Times.withdraw", "form.showing.note(row)", "pass"),
         ("undone-past-stays", "Times.undo", "table.pop(at, None)", "pass"),
         ("undone-past-is-lost", "Times.undo", "table[at] = value", "pass"),
         ("time-rounded-up", "Times.begin", "self.ahead // GRID * GRID", "-(-self.ahead // GRID) * GRID"),
