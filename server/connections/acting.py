@@ -215,7 +215,9 @@ class ActingPeer(Peer):
         """Feeds no stream any more; the session ends with the next ``end_due``, or waits for its client."""
         self._left = self.gone = True
         for each in self.feeders:
-            self._step(partial(each.end, reason))
+            end = partial(each.end, reason)
+            if not self._step(end):
+                self._step(end)  # what it had not come to, such as producers whose topics would wait for them
         if (state := self.state) is not None and not self._step(
             partial(self.hosted.sessions.leave, state, self)
         ):

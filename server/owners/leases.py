@@ -102,14 +102,13 @@ class Deadlines:
 
     def _end_those_due(self, now: float) -> None:
         try:
-            due = self._take_due(now)
-        except Exception:  # a fence around all other owners: the heap is made anew, and the task begins again
+            if due := self._take_due(now):
+                self._expire(due, now)
+        except Exception:  # a fence around all owners: the heap is made anew, and the task begins again
             self._heap = [(deadline, owner) for owner, deadline in self._deadlines.items()]
             heapq.heapify(self._heap)
             self._queued = set(self._deadlines)
             raise
-        if due:
-            self._expire(due, now)
 
     def _take_due(self, now: float) -> list[str]:
         """Removes from the heap the owners that are due, and returns them; their deadlines stay."""

@@ -185,20 +185,24 @@ class Endings:
             self.left.pop(owner, None)
 
 
-def note_unended(owners: Sequence[str], space: Space, end: Callable[[Sequence[str]], None]) -> None:
-    """Ends singly the owners that could not be ended together, and logs the owners that cannot be ended.
+def note_unended(
+    owners: Sequence[str], space: Space, end: Callable[[Sequence[str]], None] | None = None
+) -> None:
+    """Ends owners singly that could not be ended, the second time; without ``end`` only says so.
 
     Called while the exception is handled.
     """
-    if len(owners) > 1:
+    if not owners or space.damage is not None:
+        return
+    if end is not None:
         logger.exception(
-            "%d owners, %s and others, could not be ended together: this is a defect, please report it",
+            "%d owners, %s first, could not be ended together: this is a defect, please report it",
             len(owners),
             owners[0],
         )
         for owner in owners:
             end([owner])
-    elif owners and space.damage is None:
+    else:
         logger.exception(
             "%s could not be ended: this is a defect, please report it; its %d facts in space %s stay "
             "until the daemon is started again",

@@ -453,8 +453,8 @@ class HostedSpace:
         raises nothing.
 
         Claims of an owner beyond a turn's limit go in turns of their own, from now on (``Endings``).  If one
-        turn fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
-        claims, which is logged; they go with the next start of the daemon.
+        turn fails, which is a bug, each of them is ended alone, once more.  An owner that cannot be ended
+        keeps its claims, which is logged; they go with the next start of the daemon.
         """
         if self.leads:
             self.end_due()
@@ -487,8 +487,8 @@ class HostedSpace:
         """Does ``end_due``, in the lane where that is much."""
         await self._departures.in_turns(self.lane, self.name)
 
-    def _end_together(self, owners: Sequence[str]) -> None:
-        """Retracts what owners claim that have ended in one moment."""
+    def _end_together(self, owners: Sequence[str], *, again: bool = False) -> None:
+        """Retracts what owners claim that have ended in one moment; after an error once ``again``, singly."""
         try:
             self.commits.check_open()
             most = self.space.limits.actions_per_turn
@@ -507,7 +507,7 @@ class HostedSpace:
             self._stop_if_damaged()  # else the daemon is ending already, and the next one retracts them
         except Exception:  # noqa: BLE001  # a fence around the end of an owner: a defect ends nothing else
             self._stop_if_damaged()
-            note_unended(owners, self.space, self._end_together)
+            note_unended(owners, self.space, None if again else partial(self._end_together, again=True))
 
     def _retract_some(self, owner: str, most: int) -> bool:
         """Retracts some of what an ended owner claims, at most so many facts; True if any are left.
@@ -527,7 +527,7 @@ class HostedSpace:
             return False
         except Exception:  # noqa: BLE001  # as in end_owners
             self._stop_if_damaged()
-            note_unended([owner], self.space, self._end_together)
+            note_unended([owner], self.space)
             return False
         return bool(self.space.claims(owner))
 

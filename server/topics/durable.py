@@ -184,11 +184,16 @@ class DurableTopics:
         self._flush()
 
     def _look(self, entry: TopicEntry) -> None:
-        """Has the readers of a topic look at what is on disk; raises nothing."""
-        try:
-            entry.look()
-        except Exception:  # a fence around the readers of one topic: the caller is the writer of all topics
-            logger.exception("topic %s: its readers could not be woken: a defect", entry.topic.name)
+        """Has the readers of a topic look at what is on disk; raises nothing.
+
+        After an error once more: readers that were not woken would wait for the topic's next step.
+        """
+        for _ in range(2):
+            try:
+                entry.look()
+                return
+            except Exception:  # a fence around the readers of one topic: its caller writes for all topics
+                logger.exception("topic %s: its readers could not be woken: a defect", entry.topic.name)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Calls back once all steps so far are on disk; at once if they are."""

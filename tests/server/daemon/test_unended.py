@@ -27,6 +27,18 @@ class _Broken(Handles):
         raise RuntimeError("broken claims")
 
 
+class _BrokenOnce(Handles):
+    """Claims that can be read the second time."""
+
+    has_raised = False
+
+    def __iter__(self) -> Iterator[int]:
+        if not self.has_raised:
+            self.has_raised = True
+            raise RuntimeError("broken claims")
+        return super().__iter__()
+
+
 @pytest.fixture
 def hosted(tmp_path: Path) -> Iterator[HostedSpace]:
     """The space of a daemon that does not run, with three owners of a fact each."""
@@ -58,6 +70,14 @@ async def test_an_owner_that_cannot_be_ended_is_reported_and_all_others_end(
     hosted.space._claims[OWNERS[1]] = whole
     hosted.end_owners(OWNERS)  # it is all as before, and can be tried again
     assert not len(hosted.space.index)
+
+
+async def test_an_owner_whose_end_fails_once_has_ended(
+    hosted: HostedSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosted.space._claims[OWNERS[1]] = _BrokenOnce(hosted.space._claims[OWNERS[1]].items())
+    hosted.end_owners([OWNERS[1]])
+    assert hosted.space.owners() == [OWNERS[0], OWNERS[2]] and len(caplog.records) == 1
 
 
 async def test_owners_that_end_soon_end_in_one_epoch_before_the_next_turn(hosted: HostedSpace) -> None:
