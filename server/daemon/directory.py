@@ -18,7 +18,7 @@ from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.store.sqlite.staged import SqliteStaged
-from relay.store.sqlite.storage import file_bytes
+from relay.store.sqlite.storage import file_bytes, has_tables
 from server.cluster.errors import SteppedDown
 from server.daemon.lock import DataInUse, DataUnusable, followed, locked
 
@@ -153,7 +153,7 @@ class DirectoryHome:
         directory = self._spaces[space]
         files = [directory / FollowedLog.FILE]
         files += [directory / JournalReader.FILE] if directory == self.directory else []
-        while not all(each.exists() for each in files):
+        while not all(map(has_tables, files)):
             logger.warning("there is no log in %s yet, waiting for its leader", directory)
             await trio.sleep(WAIT_SECONDS)
         return False

@@ -17,7 +17,7 @@ import stat
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -77,7 +77,8 @@ class Storage:
             check_format(str(self.path), names, schema.format, schema.earlier)
         for pragma in _PRAGMAS:
             self._writer.execute(f"PRAGMA {pragma}")
-        self._writer.executescript(schema.tables)
+        # In one transaction: who follows from now on meets all of them or none.
+        self._writer.executescript(f"BEGIN; {schema.tables} COMMIT;")
 
     def _log_torn_write(self) -> None:
         with translated("open", self.path):
@@ -178,6 +179,17 @@ class Storage:
                 self._writer.execute("ROLLBACK")
             except sqlite3.Error:
                 pass  # the first error is the one to report
+
+
+def has_tables(path: Path) -> bool:
+    """True if a file is there and has its tables, which are made later than the file; changes nothing."""
+    if not path.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{_how_to_read(path)}", uri=True)) as asked:
+            return bool(asked.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
+    except sqlite3.Error:
+        return True  # whoever opens it says what is wrong with it
 
 
 def flush(path: Path) -> None:

@@ -6,6 +6,8 @@ The directory is removed and made anew, or another one is put in its place, whil
 from __future__ import annotations
 
 import shutil
+import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import trio
 import dataspace
 from dataspace import Record
 from dataspace.errors import Broken, Refused, Unreachable
+from relay.store.sqlite.storage import has_tables
 from tests.server.processes import DaemonProcess, follower, running, stand_by
 
 pytestmark = pytest.mark.slow
@@ -44,9 +47,15 @@ async def until(url: str, beginnings: tuple[str, ...]) -> None:
         await trio.sleep(0.05)
 
 
+def remove(daemon: DaemonProcess) -> None:
+    """Removes the directory of a daemon, which may write there meanwhile."""
+    while daemon.data.exists():
+        shutil.rmtree(daemon.data, ignore_errors=True)
+
+
 def make_anew(daemon: DaemonProcess) -> None:
     daemon.stop()
-    shutil.rmtree(daemon.data)
+    remove(daemon)
     daemon.start()
 
 
@@ -71,6 +80,29 @@ async def test_a_follower_reads_on_in_the_directory_that_was_made_anew(tmp_path:
                     shown |= {str(x) for (x,) in epoch.added}
 
 
+async def test_files_without_tables_are_waited_for(tmp_path: Path) -> None:
+    """The leader makes the tables some time after the files."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    for name in ("log.sqlite", "topics.sqlite"):
+        (data / name).touch(mode=0o600)
+        assert not has_tables(data / name)
+    leader, reader = DaemonProcess(data), follower(data)
+    with trio.fail_after(SOON):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, partial(reader.start))
+            await trio.sleep(1.5)  # so that it has met them
+            await trio.to_thread.run_sync(leader.start)
+        try:
+            await fill(leader.url, "new")
+            await until(reader.url, ("new",))
+            assert has_tables(data / "log.sqlite")
+        finally:
+            reader.stop()
+            leader.stop()
+        assert "waiting for its leader" in reader.errors
+
+
 async def test_a_stand_by_leads_the_directory_that_was_made_anew(tmp_path: Path) -> None:
     leader = DaemonProcess(tmp_path / "data")
     with running(leader), trio.fail_after(SOON):
@@ -78,9 +110,12 @@ async def test_a_stand_by_leads_the_directory_that_was_made_anew(tmp_path: Path)
         second = stand_by(leader.data)
         with running(second):
             await until(second.url, ("old",))
+            second.process.send_signal(signal.SIGSTOP)  # else it would lead as soon as the leader has ended
             await trio.to_thread.run_sync(make_anew, leader)
+            second.process.send_signal(signal.SIGCONT)
             await fill(leader.url, "new")
             await trio.to_thread.run_sync(leader.kill)
+            await until(second.url, ("new",))
             async with dataspace.connect(second.url, owner="o") as space:
                 await space.assert_(Record("p", "new"))
                 assert len(await space.matches("p($x)")) == 11, "the ten of the new log, and this one"
@@ -93,7 +128,7 @@ async def test_a_stand_by_does_not_lead_a_log_that_was_removed(tmp_path: Path) -
         second = stand_by(leader.data)
         with running(second):
             await until(second.url, ("old",))
-            await trio.to_thread.run_sync(shutil.rmtree, leader.data)
+            await trio.to_thread.run_sync(remove, leader)
             await trio.to_thread.run_sync(leader.kill)
             await until(second.url, ("", "new"))
             await trio.to_thread.run_sync(leader.start)
