@@ -334,9 +334,11 @@ class _Body:
                     if (joined := _joined(known, zip(literal.names, row, strict=True))) is not None:
                         yield from on(literal, joined)
                 return
-        for literal in left:
+        for literal in sorted(left, key=lambda each: isinstance(each, GroupAggregate)):
             if isinstance(literal, EitherGroup | GroupAggregate):
                 beside = needed | {n for e in body if e is not literal for n in _visible(e)}
+                if isinstance(literal, EitherGroup):
+                    beside |= _bound(literal) & {n for e in body for n in _taken_in(e)}
                 try:
                     if isinstance(literal, EitherGroup):
                         solutions = self._either(literal, known, beside)
@@ -440,6 +442,26 @@ def _visible(literal: Literal) -> list[str]:
         case EitherGroup(branches):
             return [name for branch in branches for each in branch for name in _visible(each)]
     return _names(literal)
+
+
+def _taken_in(literal: Literal) -> list[str]:
+    """The variables inside a group that knows those beside it, and shows none of its own."""
+    match literal:
+        case NegatedGroup(literals) | GroupAggregate(_, literals):
+            return [name for each in literals for name in _names(each)]
+    return []
+
+
+def _bound(literal: Literal) -> set[str]:
+    """The variables to which the facts of a literal give values: of branches, what all of them do."""
+    match literal:
+        case Atom(_, False) | TimedAtom(_, False):
+            return set(_names(literal))
+        case LastingGroup(literals):
+            return set().union(*map(_bound, literals))
+        case EitherGroup(branches):
+            return set.intersection(*[set().union(*map(_bound, branch)) for branch in branches])
+    return set()
 
 
 def _elements(literal: Elements, known: Solution) -> Iterable[Sequence[Value]]:

@@ -100,6 +100,8 @@ class _Ungrouping:
         for at, each in enumerate(body):
             beside = [*body[:at], *body[at + 1 :]]
             used = heads | {name for other in beside for name in _visible(other)}
+            if isinstance(each, EitherGroup):  # these see its variables, so it has to give them
+                used |= bound_in([each]) & {name for other in beside for name in _taken_in(other)}
             shared = [name for name in dict.fromkeys(_inside(each)) if name in used]
             match each:
                 case EitherGroup(branches):
@@ -319,6 +321,13 @@ def _visible(literal: Literal) -> Iterator[str]:
                     yield from _visible(each)
         case _:
             yield from names_of(literal)
+
+
+def _taken_in(literal: Literal) -> Iterator[str]:
+    """Yields the variables inside a literal that shares them with what stands beside it, though none of its
+    own is seen there."""
+    if isinstance(literal, NegatedGroup | GroupAggregate):
+        yield from _inside(literal)
 
 
 def _all_names(rule: Rule) -> set[str]:

@@ -34,6 +34,8 @@ FORMS = {
     "or": "p($x) <- n($x), ({0} or {1}).",
     "or alone": "p($x) <- ({0} or {1}).",
     "or counted": "p($x, count()) <- n($x), ({0} or {1}).",
+    "or beside a count": "p($k) <- ({0} or {1}), count() of (c($x, _)) = $k.",
+    "or beside a not": "p(1) <- not (c($x, $x), b($x)), ({0} or {1}).",
     "or with another": "p($x, $y) <- c($x, $y), ({0} or {1}).",
     "not": "p($x) <- n($x), not ({0}, {1}).",
     "not of two": "p($x, $y) <- c($x, $y), not ({0}, {1}).",
