@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import trio
+from sortedcontainers import SortedDict
 
 from dataspace.errors import Refused
 from relay.store.errors import LogFailed, closed_on_failure
@@ -90,7 +91,8 @@ class Staging:
         self._kept = kept
         self._bytes = 0
         self._gone: list[tuple[bytes, str]] = []
-        self._paid: dict[tuple[bytes, str], list[Paid]] = {}  # who pays for what is staged, since the start
+        self._paid: SortedDict[tuple[bytes, str], list[Paid]] = SortedDict()
+        """Who pays for what is staged, since the start; sorted, as a discard names beginnings of keys."""
         self._closed: OrderedDict[tuple[bytes, str], None] = OrderedDict()
         self._discarding = threading.Lock()
         self._writing = threading.Lock()
@@ -151,9 +153,12 @@ class Staging:
             if len(self._closed) > CLOSED:
                 self._closed.popitem(last=False)
         self._gone += [(_text(prefix), by) for prefix in prefixes]
-        below = tuple(map(_text, prefixes))
-        for at in [at for at in self._paid if by in _beginnings(at[1]) and at[0].startswith(below)]:
-            _give_back(self._paid.pop(at))
+        for begin in map(_text, prefixes):
+            low, high = _below(begin)
+            for at in [
+                each for each in self._paid.irange((low, ""), (high, "")) if by in _beginnings(each[1])
+            ]:
+                _give_back(self._paid.pop(at))
         try:
             await trio.to_thread.run_sync(self._discard)
         except LogFailed as failure:
@@ -161,7 +166,8 @@ class Staging:
 
     def _pay(self, at: tuple[bytes, str], payer: Payer, size: int) -> Paid:
         """Notes who has paid for a part; small parts that come one after the other are noted together."""
-        now, parts = time.time(), self._paid.setdefault(at, [])
+        parts: list[Paid] = self._paid.setdefault(at, [])
+        now = time.time()
         if parts and parts[-1].payer is payer and now - parts[-1].since < SAME_SECONDS:
             parts[-1].bytes += size
         else:

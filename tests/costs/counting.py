@@ -42,9 +42,9 @@ class Cost(NamedTuple):
     steps: int
     walked: int
 
-    def is_beyond(self, earlier: Cost, most: float = MOST) -> bool:
+    def is_beyond(self, earlier: Cost, slack: int, most: float = MOST) -> bool:
         """True if these further things cost more than as many earlier ones allow."""
-        return self.steps > most * earlier.steps + SLACK or self.walked > most * earlier.walked + SLACK
+        return self.steps > most * earlier.steps + slack or self.walked > most * earlier.walked + slack
 
     def less(self, other: Cost) -> Cost:
         """Returns the difference."""
@@ -63,11 +63,13 @@ class Known(NamedTuple):
     reason: str
 
 
-def judge(run: Callable[[int], Mapping[str, Cost]], count: int, known: Sequence[Known] = ()) -> None:
+def judge(
+    run: Callable[[int], Mapping[str, Cost]], count: int, known: Sequence[Known] = (), slack: int = SLACK
+) -> None:
     """Fails unless further things cost what earlier ones did, in each of the costs that ``run`` returns.
 
-    ``run`` is called for one, two and three times ``count`` things.  A known exception must be one: it fails
-    where no cost needs it.
+    ``run`` is called for one, two and three times ``count`` things; ``slack`` is not judged.  A known
+    exception must be one: it fails where no cost needs it.
     """
     gc.disable()  # or what it finds, and when, would be counted
     try:
@@ -76,11 +78,11 @@ def judge(run: Callable[[int], Mapping[str, Cost]], count: int, known: Sequence[
         gc.enable()
     second = {name: each.less(one[name]) for name, each in two.items()}
     third = {name: each.less(two[name]) for name, each in three.items()}
-    grown = [name for name, each in third.items() if each.is_beyond(second[name])]
+    grown = [name for name, each in third.items() if each.is_beyond(second[name], slack)]
     bad = [
         f"{name}: {count} things cost {second[name]}, {count} further ones {third[name]}"
         for name in grown
-        if third[name].is_beyond(second[name], SQUARE) or not any(each.where in name for each in known)
+        if third[name].is_beyond(second[name], slack, SQUARE) or not any(each.where in name for each in known)
     ]
     assert bad == [], "\n".join(bad)
     stale = [each for each in known if not any(each.where in name for name in grown)]
@@ -95,16 +97,16 @@ def cost(work: Callable[[], object]) -> Cost:
 
 
 @contextmanager
-def counting(*, within: str = "") -> Iterator[list[Cost]]:
+def counting(*, within: tuple[str, ...] = ("",)) -> Iterator[list[Cost]]:
     """Gives what is done until the block ends, by other tasks too where the block waits.
 
-    With ``within``, only steps of files whose names begin so.
+    ``within`` are the beginnings of the names of files whose steps count.
     """
     steps = walked = 0
 
     def trace(frame: FrameType, _event: str, _argument: Any) -> Any:
         nonlocal steps
-        if within and not frame.f_code.co_filename.startswith(within):
+        if not frame.f_code.co_filename.startswith(within):
             return None
         steps += 1
         return trace
