@@ -23,12 +23,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from dataspace.errors import Refused
+from dataspace.facts import usual_key
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.bulk_assertions import Assertions, replacing_in_steps
 from dataspace.steps import Steps, at_once, batched
-from index.patterns.patterns import matcher
+from index.patterns.patterns import DISCARD, capture, matcher
 from index.trie.nodes import At, at_of
-from index.values.values import Value, key, keys, same
+from index.values.values import Record, Value, key, keys, same
 from server.owners.bearers import stated
 from server.spaces.packed import Operations
 
@@ -114,6 +115,8 @@ class Ledgers:
         O(operations), and O(claims of the owner) for ``replace`` and where a ledger must be built.
         """
         verbs, values = operations
+        if by is not None and len(values) == 1:
+            by = _of_all_keys(by, values[0])
         self._planned, self._is_changed = owner, False
         fresh = self._space.fresh_handle(owner)
         ledger = self._taken(owner)
@@ -193,6 +196,19 @@ class Ledgers:
 
 def _nothing() -> Steps[None]:
     yield
+
+
+def _of_all_keys(by: Value, fact: Value) -> Value:
+    """Returns the pattern of the usual keys of all such facts, if ``by`` is the usual key of this one.
+
+    One ledger then serves puts of one owner after the other.  With a ledger for each key, each put would read
+    all claims of its owner.
+    """
+    usual = usual_key(fact)
+    if not isinstance(fact, Record) or usual is None or key(usual) != key(by):
+        return by
+    keyed = [capture(f"key-{at}") for at in range(len(fact.fields) - 1)]
+    return Record("exact", Record(fact.label, *keyed, DISCARD))
 
 
 class Plan:

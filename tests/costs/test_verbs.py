@@ -201,6 +201,8 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "expectations of a turn": (hold, expect_facts),
     "turns with expectations": (hold, expect_none),
     "lease renew release": (leases, renew, release),
+    "withdraw of n": (put, withdraw),
+    "withdraw of each": (put, withdraw_each),
     "owners who": (hold, owners, who, matches),
     "stage publish of n batches": (stage, publish),
     "stage publish of one batch": (stage_once, publish_once),
@@ -218,6 +220,7 @@ KNOWN: Final = {
     "turns with expectations": [
         Known("expect_none", "a pattern that is not observed is compared with all facts of its label")
     ],
+    "withdraw of each": [Known("withdraw_each", "each looks at all claims of the owner")],
 }
 
 TOPICS: Final = "topics have no laws yet"
