@@ -92,7 +92,7 @@ class Staging:
         self._bytes = 0
         self._gone: list[tuple[bytes, str]] = []
         self._paid: SortedDict[tuple[bytes, str], list[Paid]] = SortedDict()
-        """Who pays for what is staged, since the start; sorted, as a discard names beginnings of keys."""
+        """Payers of the batches staged since the start; sorted, as a discard names beginnings of keys."""
         self._closed: OrderedDict[tuple[bytes, str], None] = OrderedDict()
         self._discarding = threading.Lock()
         self._writing = threading.Lock()
