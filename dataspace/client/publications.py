@@ -334,21 +334,24 @@ class Publication(Lasting):
         capabilities = [Capability(self, time) for time, count in held for _ in range(count)]
         self._main = capabilities[0] if capabilities else Capability(self, None)
         self.capabilities = capabilities[1:]
-        if self.may_be_away:
-            self._session.lasting.add(self)
+        self._session.lasting.add(self)
 
     # -- resuming -------------------------------------------------------------------------------------
 
     def reconnected(self, *, moved: bool) -> None:
         """Requests, on a new connection, the state of the producer; until the answer nothing is sent.
 
-        In another space it fails: a topic of the same name there is another one.
+        It fails if it may not be away, as then it has crashed with the old connection; and in another space,
+        where a topic of the same name is another one.
         """
-        self._there = False
+        lost = f"the publication to {self.topic!r} was lost with its connection"
         if moved:
-            lost = f"the publication to {self.topic!r} was lost with its connection"
             self.fail(AnotherSpace(f"{lost}: the connection is to another space now"))
             return
+        if not self.may_be_away:
+            self.fail(Broken(lost))
+            return
+        self._there = False
         while self._unanswered and self._unanswered[0].is_settled:
             self._settle()
         self._session.ask("join", self._asked.form(back=True), Return(self))
@@ -379,11 +382,13 @@ class Publication(Lasting):
 
     async def leave(self) -> None:
         """Releases everything and leaves, once the daemon has taken all sent items."""
-        if not self._left:
-            self._say((forms.LEAVE,))
-            self._left = True
-        await self.flush()
-        self._session.lasting.discard(self)
+        try:
+            if not self._left:
+                self._say((forms.LEAVE,))
+                self._left = True
+            await self.flush()
+        finally:
+            self._session.lasting.discard(self)
 
     def crash(self, reason: str) -> None:
         """Leaves with times open: subscribers are notified that these may be incomplete."""

@@ -115,6 +115,17 @@ async def test_publisher_and_subscriber_go_on_over_a_daemon_that_is_killed(daemo
     assert [(each.time, each.items, each.crashed) for each in seen] == [(n, (n,), "") for n in range(300)]
 
 
+async def test_a_producer_that_may_not_be_away_is_lost_with_its_connection(url: str, proxy: Proxy) -> None:
+    """Whatever has brought the next connection: it is no producer of that one."""
+    async with dataspace.connect(proxy.url) as space:
+        with pytest.raises(Broken, match="lost with its connection"):
+            async with space.publish("t", durable=True) as topic:
+                proxy.cut()
+                async with space.publish("other", durable=True):
+                    await topic.send(1)
+                    await topic.flush()
+
+
 async def test_every_reader_is_given_the_same_reason_where_two_producers_crash_in_one_epoch(url: str) -> None:
     async with (
         dataspace.connect(url) as space,
