@@ -154,9 +154,9 @@ class _Drawing:
 
     def operation(self) -> Operation:
         random = self.random
-        kinds = {"turn": 12, "toggle": 2, "end": 1, "pass": 5, "restart": 2, "watch": 4, "ask": 1}
+        kinds = {"turn": 12, "toggle": 3, "end": 1, "pass": 5, "restart": 2, "watch": 4, "ask": 1}
         kinds["watch"] += 5 * (len(self.watched) > ALONE)
-        is_lost = random.random() < 0.1
+        is_lost = random.random() < 0.15
         match random.choices(list(kinds), list(kinds.values()))[0]:
             case "toggle":
                 at = random.randrange(len(self.texts))
