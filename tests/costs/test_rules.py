@@ -25,8 +25,7 @@ LONG: Final = 100
 
 QUICK: Final = (
     ("equal", "in one turn"),
-    ("equal", "of n owners"),
-    ("different", "in n turns"),
+    ("different", "of n owners"),
     ("of one key", "in one turn"),
 )
 """Values and turns of the quick form."""
