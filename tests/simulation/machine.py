@@ -235,6 +235,7 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
         patch.object(trio.socket, "socket", lambda *_: Mailbox(machine)),
         patch.object(trio, "open_unix_socket", open_unix_socket),
         patch.object(directory, "SqliteStaged", MemoryStaged),
+        patch.object(directory, "has_tables", Path.exists),  # the tables are in memory, the file is empty
         patch.object(HostedSpace, "lead", lead),
         patch.object(Daemon, "open_topics", open_topics),
     ):
