@@ -22,6 +22,8 @@ from tests.costs.kernel import LIVES, SPREADS, MeasuredSpace
 
 N: Final = 16
 LONG: Final = 100
+JUMP: Final = 5_000
+"""Steps that are not judged of the long form: what is much is done in steps of 256 rows."""
 
 QUICK: Final = (
     ("equal", "in one turn"),
@@ -66,4 +68,4 @@ def test_a_rule_costs_as_much_as_it_reads_and_derives(construct: str) -> None:
 @pytest.mark.torture(long=True)
 @pytest.mark.parametrize("construct", RULES)
 def test_many_facts_of_a_rule(construct: str) -> None:
-    judge(partial(_costs, construct, list(product(VALUES, SPREADS))), LONG, KNOWN.get(construct, ()))
+    judge(partial(_costs, construct, list(product(VALUES, SPREADS))), LONG, KNOWN.get(construct, ()), JUMP)
