@@ -191,9 +191,10 @@ def live(name: str, seed: int, ticks: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_derived_is_what_follows_after_every_tick(name: str) -> None:
-    for seed in range(3):
+    for seed in range(3 if LONG else 1):  # beside the drawn programs
         live(name, seed, 60)
 
 
