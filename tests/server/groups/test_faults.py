@@ -129,7 +129,7 @@ class World:
         groups.settled(settled)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not holds():
                 self.bare.now += 1_000_000
                 self.groups.wake()
