@@ -91,7 +91,7 @@ def test_without_spark_the_extra_is_named(missing: str, use: str) -> None:
     code = (
         "import sys; from tests.relay.spark.test_registering import Absent; "
         f"[sys.modules.pop(each) for each in [*sys.modules] if each.partition('.')[0] == {missing!r} "
-        "or each.startswith('relay.spark.')]; "
+        "or '.relay.spark.' in '.' + each]; "
         f"sys.meta_path.insert(0, Absent({missing!r}))\n"
         f"import dataspace.spark\ntry:\n    {use}\nexcept dataspace.UsageError as error:\n    print(error)"
     )
