@@ -78,7 +78,7 @@ class Storage:
         for pragma in _PRAGMAS:
             self._writer.execute(f"PRAGMA {pragma}")
         # In one transaction: who follows from now on meets all of them or none.
-        self._writer.executescript(f"BEGIN; {schema.tables} COMMIT;")
+        self._writer.executescript(f"BEGIN; {schema.tables}; COMMIT")
 
     def _log_torn_write(self) -> None:
         with translated("open", self.path):
