@@ -15,6 +15,7 @@ from typing import Final
 
 import trio
 
+from dataspace.codec import pack
 from server.web.messages import BINARY, PONG, MessageCutter, message
 from tests.conformance.driving import MODULE
 from tests.conformance.vectors import FOLDER
@@ -68,6 +69,10 @@ def _file(path: str) -> bytes:
     return head.encode() + body
 
 
+FOR_PAGES: Final = pack("tcp://127.0.0.1:9"), pack("ws://127.0.0.1:9")
+"""Where a session sends clients, and what a daemon names to pages, which have WebSockets alone."""
+
+
 async def _carry(stream: trio.SocketStream, key: bytes, port: int) -> None:
     """Makes a WebSocket of a connection, and passes packets on until one side closes."""
     lines = (
@@ -99,7 +104,8 @@ async def _carry(stream: trio.SocketStream, key: bytes, port: int) -> None:
             async for data in player:
                 held += data
                 while len(held) >= 4 and len(held) >= 4 + (size := int.from_bytes(held[:4], "big")):
-                    await stream.send_all(message(BINARY, held[4 : 4 + size]))
+                    packet = held[4 : 4 + size].replace(*FOR_PAGES)
+                    await stream.send_all(message(BINARY, packet))
                     held = held[4 + size :]
             nursery.cancel_scope.cancel()
 
