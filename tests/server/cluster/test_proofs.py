@@ -173,7 +173,9 @@ async def test_a_follower_reports_and_may_do_nothing_else(leader: str, other: St
             while await peer.hear() != p.Reached(accepted.epochs[0], (1,)):
                 pass
 
-            await peer.say(turn(1, (ASSERT, 1, fact(2))), opening(), p.Request(2, "drain", Map()))
+            await peer.say(
+                turn(1, (ASSERT, 1, fact(2))), opening(), p.Request(2, "drain", Map({"within": 1_000}))
+            )
             for _ in range(3):
                 refused = await heard(peer)
                 assert isinstance(refused, p.Refusal | p.Error | p.Denied)
