@@ -223,6 +223,9 @@ KNOWN: Final = {
     "withdraw of each": [Known("withdraw_each", "each looks at all claims of the owner")],
 }
 
+SLACKS: Final = {"take of n groups": 8_000}
+"""Where more is not judged: whenever a group begins, the reader looks at all of them."""
+
 TOPICS: Final = "topics have no laws yet"
 PART: Final = "the answer is a part of bounded size"
 ALONE: Final = "it is about one thing"
@@ -285,4 +288,4 @@ def test_each_verb_has_a_law_or_a_reason() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_request_costs_as_much_as_it_is_about(tmp_path: Path, case: str) -> None:
-    judge(partial(_run, tmp_path, case), N, KNOWN.get(case, ()), SLACK)
+    judge(partial(_run, tmp_path, case), N, KNOWN.get(case, ()), SLACKS.get(case, SLACK))

@@ -190,7 +190,7 @@ def test_times_that_are_tuples_and_a_crash_as_json(daemon: DaemonProcess) -> Non
     [
         (["read", "kept-topic", "--until", "9"], "epoch-ahead: epoch 9 is still to come, the newest is 2"),
         (["read", "kept-topic", "--after", "9"], "epoch-ahead: epoch 9 is still to come, the newest is 2"),
-        (["read", "kept-topic", "--after", "-3"], "epoch-gone: epoch -2 is not retained, the oldest is 1"),
+        (["read", "kept-topic", "--after", "-3"], "bad-request: after must be a number from -1 to 2^63-1"),
         (["read", "nothing"], "no-topic: no topic named 'nothing', there are "),
         (["end", "nothing"], "no-topic: no topic named 'nothing', there are "),
         (

@@ -97,7 +97,7 @@ def test_a_disk_that_is_read_only(small: SmallDisk, capsys: pytest.CaptureFixtur
 
 def test_a_limit_on_the_size_of_files(data: Path, tmp_path: Path) -> None:
     assert start(data, files=0) == "keep data in DATA: File too large"
-    said = start(tmp_path / "new", files=40_960)
+    said = start(tmp_path / "new", files=16_384)
     assert said == "open DATA/log.sqlite: the file may not grow any more, by the limit on the size of files"
 
 
