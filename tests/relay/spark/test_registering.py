@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from inspect import getsource
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -89,7 +90,7 @@ def test_without_spark_the_extra_is_named(missing: str, use: str) -> None:
     if missing == "pyarrow" and use.endswith("session()"):
         use = "dataspace.spark.register(None)"
     code = (
-        "import sys; from tests.relay.spark.test_registering import Absent; "
+        f"import sys\n{getsource(Absent)}\n"
         f"[sys.modules.pop(each) for each in [*sys.modules] if each.partition('.')[0] == {missing!r} "
         "or '.relay.spark.' in '.' + each]; "
         f"sys.meta_path.insert(0, Absent({missing!r}))\n"
