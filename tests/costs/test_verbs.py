@@ -223,7 +223,7 @@ KNOWN: Final = {
     "withdraw of each": [Known("withdraw_each", "each looks at all claims of the owner")],
 }
 
-SLACKS: Final = {"take of n groups": 8_000}
+SLACKS: Final = {"take of n groups": 40_000}
 """Where more is not judged: whenever a group begins, the reader looks at all of them."""
 
 TOPICS: Final = "topics have no laws yet"
