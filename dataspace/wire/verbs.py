@@ -56,7 +56,7 @@ MOST_WAIT: Final = 60_000
 
 LONGEST_DRAIN: Final = 86_400_000
 MOST_AGE: Final = 1e10
-"""Seconds that a durable topic keeps its epochs."""
+"""Seconds that a durable topic keeps its epochs: about 300 years."""
 
 MOST_ACTORS: Final = 100
 """Actors in the tree of one hosted actor, and turns of it."""

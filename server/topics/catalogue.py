@@ -29,9 +29,6 @@ MAX_TOPICS: Final = 4096
 MAX_RETAIN: Final = 256 << 20
 """Bytes that one topic may retain in memory."""
 
-MAX_WAIT: Final = 60_000
-"""Milliseconds that a lookup may wait at once."""
-
 
 @dataclass(eq=False)
 class TopicEntry:
@@ -202,7 +199,7 @@ class Topics:
 
     async def wait_for(self, name: str, milliseconds: int) -> TopicEntry:
         """Returns the topic of that name once there is one; raises ``Refused`` after so many milliseconds."""
-        with trio.move_on_after(min(milliseconds, MAX_WAIT) / 1000):
+        with trio.move_on_after(milliseconds / 1000):
             while name not in self._entries and self._elsewhere() is None:
                 await self._appeared.wait()
         return self.find(name)

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 MAX_NAME: Final = 256
 """Characters of the name of a topic, or of a producer."""
 
-"""Seconds for which a topic may keep epochs: about 300 years."""
-
 MAX_TIMES: Final = 1024
 """Times from which one subscription may begin."""
 

@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from relay.store.errors import LogFailed, closed_on_failure
+from relay.store.errors import LogDamaged, LogFailed, closed_on_failure
 from relay.store.header import check_format
 from relay.store.private import close_to_others, make_private
 from relay.store.sqlite.failures import translated
@@ -186,9 +186,9 @@ def has_tables(path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{_how_to_read(path)}", uri=True)) as asked:
-            return bool(asked.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
-    except sqlite3.Error:
+        with closing(Storage(path)) as storage:
+            return bool(storage.rows("SELECT 1 FROM sqlite_master LIMIT 1"))
+    except (LogFailed, LogDamaged):
         return True  # whoever opens it says what is wrong with it
 
 
