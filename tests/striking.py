@@ -28,6 +28,9 @@ GROUPS = tuple(
 BLOCKS = ("try:", "with ", "async with ")
 """How lines begin that only enter or leave a block."""
 
+ENTERING = "StepFence."
+"""The class of a block: its own lines are run by such a line."""
+
 OTHERS = ("<attrs", "<string", "<frozen", "<stdin")
 """Functions that are written at run time, but not by this product."""
 
@@ -121,7 +124,7 @@ def _visiting(
         name = frame.f_code.co_filename
         if not name.startswith(sources) or name.startswith(OTHERS) or frame.f_code.co_qualname in but:
             return None
-        if _in_finalizer(frame):
+        if frame.f_code.co_qualname.startswith(ENTERING) or _in_finalizer(frame):
             return None
         if event == "line" and sys.exc_info()[1] is None:  # one exception at a time
             visit(name, frame.f_lineno)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
+from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
 from dataspace.errors import Closed, Refused
@@ -81,19 +82,39 @@ class FencedGroups(ABC):
         """Tells members that deliveries are no longer theirs."""
 
 
+class StepFence:
+    """A block of work for one group, which stops the group where it raises; the end of the log passes.
+
+    It costs half a microsecond where nothing is raised, so each row of an epoch has none (``feeding``).
+    """
+
+    __slots__ = ("_group", "_groups", "_step")
+
+    def __init__(self, groups: FencedGroups, group: WorkGroup, step: str) -> None:
+        """``step`` is what operators are told that the daemon did for the group."""
+        self._groups, self._group, self._step = groups, group, step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, LogFailed | Closed):
+            return False
+        stop(self._groups, self._group, self._step, error)
+        return True
+
+
 def fenced(
     step: Callable[Concatenate[S, WorkGroup, P], None],
 ) -> Callable[Concatenate[S, WorkGroup, P], None]:
-    """Returns a step for one group that stops the group where it raises; the end of the log passes."""
+    """Returns a step for one group in a ``StepFence``."""
 
     @wraps(step)
     def run(groups: S, group: WorkGroup, *args: P.args, **more: P.kwargs) -> None:
-        try:
+        with StepFence(groups, group, step.__name__):
             step(groups, group, *args, **more)
-        except (LogFailed, Closed):
-            raise
-        except Exception as error:  # noqa: BLE001  # the fence around the work for one group
-            stop(groups, group, step.__name__, error)
 
     return cast("Callable[Concatenate[S, WorkGroup, P], None]", run)
 
@@ -122,7 +143,7 @@ def stop(groups: FencedGroups, group: WorkGroup, step: str, error: Exception) ->
     _report(groups, group.name, why, error)
     try:
         pause(groups, group, why)
-    except Exception as another:  # noqa: BLE001  # as in ``fenced``
+    except Exception as another:  # noqa: BLE001  # a fence: it is stopped all the same
         give_up(groups, group.name, why, another)
 
 
@@ -170,7 +191,7 @@ def state_failures(groups: FencedGroups) -> None:
                 redefine(groups.hosted, group, group.options)
         except (Refused, LogFailed, Closed) as error:
             logger.warning("group %r: its definition does not say that it is paused: %s", group.name, error)
-        except Exception:  # a fence as in ``fenced``; the group is paused all the same
+        except Exception:  # a fence; the group is paused all the same
             logger.exception("group %r: its definition does not say that it is paused", group.name)
 
 

@@ -187,7 +187,7 @@ class Feeding:
                         is_message = position >= len(added)
                         group.core.take(Item((number, position), time, value, size, is_message=is_message))
                         self._touched(group)
-                except Exception as error:  # noqa: BLE001  # the fence around the work for one group
+                except Exception as error:  # noqa: BLE001  # a ``StepFence`` costs as much as this
                     self._stop(group, "take", error)
             self._at = (number, position + 1)
             yield offered

@@ -26,6 +26,7 @@ from server.lane import input_handled
 from server.owners.accounts import Account
 from server.spaces.groups.awaiting import Awaited, AwaitedMembers
 from server.spaces.groups.failures import (
+    StepFence,
     fenced,
     give_up,
     guarded,
@@ -256,12 +257,8 @@ class SpaceGroups(SettledGroups):
         self._follow_log()
         self._dirty |= dict.fromkeys(self.awaited.settled(now))
         for group in list(self.by_name.values()):
-            try:
+            with StepFence(self, group, "come_due"):
                 left = self._come_due(group, now, wall, left)
-            except (LogFailed, Closed):
-                raise
-            except Exception as error:  # noqa: BLE001  # the fence around the work for one group
-                stop(self, group, "come_due", error)
         if self._take_back(left) <= 0:
             self.wake()
         state_failures(self)
@@ -323,7 +320,7 @@ class SpaceGroups(SettledGroups):
 
         Where nothing is left, the group is looked at again later.
         """
-        try:
+        with StepFence(self, group, "hand_out"):
             if left > 0:
                 for delivery in group.core.assign():
                     cast("StreamMember", delivery.member).give(group, delivery)
@@ -333,8 +330,6 @@ class SpaceGroups(SettledGroups):
             if left <= 0:
                 self._dirty[group] = None
             self._handed_out(group)
-        except Exception as error:  # noqa: BLE001  # the fence around the work for one group
-            stop(self, group, "hand_out", error)
         return left
 
     def _handed_out(self, group: WorkGroup) -> None:
@@ -483,7 +478,7 @@ class SpaceGroups(SettledGroups):
         """Removes a member, and hands what it had to others."""
         try:
             self._leave(group, member, blame=blame)
-        except Exception as error:  # noqa: BLE001  # as ``fenced``: the end of a session goes on
+        except Exception as error:  # noqa: BLE001  # as ``StepFence``: the end of a session goes on
             stop(self, group, "leave", error)
             group.core.leave(member, blame=False)  # of the core that was made anew, where it has nothing
         self._members.get(member.owner, {}).pop((group.name, member.holder), None)

@@ -20,7 +20,7 @@ from relay.groups.memory import item_bytes
 from relay.groups.state import END, Item
 from relay.log.reader import LogReader
 from relay.store.errors import LogDamaged, LogFailed
-from server.spaces.groups.failures import stop
+from server.spaces.groups.failures import StepFence
 from server.spaces.groups.group import WorkGroup
 from server.spaces.groups.groups import SpaceGroups
 
@@ -72,15 +72,12 @@ async def _try_again(groups: SpaceGroups, group: WorkGroup, waiting: set[WorkGro
     """
     pause = PAUSES[0]
     try:
-        await trio.sleep(pause)
-        while (error := await _tried(groups, group)) is not None:
-            cannot_read(groups, group, error)
-            pause = min(2 * pause, PAUSES[1])
+        with StepFence(groups, group, "read"):
             await trio.sleep(pause)
-    except (LogFailed, Closed):
-        raise
-    except Exception as error:  # noqa: BLE001  # a fence around the work for one group
-        stop(groups, group, "read", error)
+            while (error := await _tried(groups, group)) is not None:
+                cannot_read(groups, group, error)
+                pause = min(2 * pause, PAUSES[1])
+                await trio.sleep(pause)
     finally:
         waiting.discard(group)
         groups.behind.set()
@@ -88,15 +85,12 @@ async def _try_again(groups: SpaceGroups, group: WorkGroup, waiting: set[WorkGro
 
 async def _tried(groups: SpaceGroups, group: WorkGroup) -> Exception | None:
     """Reads until a group is full or live; returns why its epochs cannot be read now, if so."""
-    try:
-        await _read_on(groups, group)
-        can_read(groups, group)
-    except (Refused, LogDamaged) as error:
-        return error
-    except (LogFailed, Closed):
-        raise
-    except Exception as error:  # noqa: BLE001  # a fence around the work for one group
-        stop(groups, group, "read", error)
+    with StepFence(groups, group, "read"):
+        try:
+            await _read_on(groups, group)
+            can_read(groups, group)
+        except (Refused, LogDamaged) as error:
+            return error
     return None
 
 

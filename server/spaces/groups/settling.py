@@ -22,7 +22,7 @@ from relay.log.notes import Note, of_group
 from relay.store.errors import LogFailed
 from server.config.rights import Permit
 from server.spaces.groups.dead import bury
-from server.spaces.groups.failures import fenced, stop
+from server.spaces.groups.failures import StepFence, fenced
 from server.spaces.groups.group import OWNER, GroupSpace, Settled, StreamMember, WorkGroup, check_disk
 from server.spaces.groups.placing import FedGroups
 
@@ -140,12 +140,10 @@ class SettledGroups(FedGroups):
         """
         while self._quiet and left > 0:
             group, member = self._quiet[0]
-            try:
+            with StepFence(self, group, "take_back"):
                 if self._takes_back(group, member):
                     left -= 1
                     continue
-            except Exception as error:  # noqa: BLE001  # the fence around the work for one group
-                stop(self, group, "take_back", error)
             self._quiet.popleft()
         return left
 

@@ -24,7 +24,7 @@ from relay.journal.past import Piece
 from relay.log.notes import of_group
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.steps import StepLog
-from server.spaces.groups.failures import stop
+from server.spaces.groups.failures import StepFence, stop
 from server.spaces.groups.group import WorkGroup
 from server.spaces.groups.groups import SpaceGroups
 from server.spaces.groups.reading import (
@@ -96,18 +96,15 @@ def _standing(groups: SpaceGroups, group: WorkGroup) -> StepLog | None:
 
 async def _read(groups: SpaceGroups, group: WorkGroup, reading: set[WorkGroup]) -> None:
     try:
-        while groups.by_name.get(group.name) is group and _has_more(groups, group):
-            try:
-                await _read_on(groups, group)
-            except (LogFailed, Closed):
-                return  # the daemon ends
-            except (Refused, LogDamaged) as error:
-                cannot_read(groups, group, error)
-                await trio.sleep(RETRY_SECONDS)
-    except (LogFailed, Closed):
-        raise
-    except Exception as error:  # noqa: BLE001  # a fence around the work for one group
-        stop(groups, group, "read", error)
+        with StepFence(groups, group, "read"):
+            while groups.by_name.get(group.name) is group and _has_more(groups, group):
+                try:
+                    await _read_on(groups, group)
+                except (LogFailed, Closed):
+                    return  # the daemon ends
+                except (Refused, LogDamaged) as error:
+                    cannot_read(groups, group, error)
+                    await trio.sleep(RETRY_SECONDS)
     finally:
         reading.discard(group)
 
