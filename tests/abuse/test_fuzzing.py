@@ -17,7 +17,7 @@ from tests.server.tracing.collectors import Collector, collecting
 
 JUDGED = VALIDATORS.keys() - {"session_ends", "leases", "graces", "conditions", "topics", "locks"}
 
-PACKETS = 100_000 * ROUNDS or 20_000
+PACKETS = 100_000 * ROUNDS or 10_000
 
 
 @pytest.mark.slow

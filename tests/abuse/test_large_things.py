@@ -41,12 +41,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
 LONG: Final = "TORTURE_ROUNDS" in os.environ
 ENTRIES: Final = 300_000 if LONG else 12_000
-TIMES: Final = 200 if LONG else 20
+TIMES: Final = 200 if LONG else 8
 CONNECTIONS: Final = 40 if LONG else 10
 COUNTED: Final = 2
 """Requests of a case while steps are counted."""
 
-SECONDS: Final = 10.0 if LONG else 0.5
+SECONDS: Final = 10.0 if LONG else 0.2
 """How long a load lasts at most: who has no answer then leaves."""
 
 MOST: Final = 7_000_000 if LONG else 9_000

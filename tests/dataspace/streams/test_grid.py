@@ -136,6 +136,7 @@ def test_the_grid_is_as_large_as_it_is_said_to_be() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.torture(long=True)
 @pytest.mark.parametrize("name", TRANSFORMERS)
 async def test_every_run_keeps_the_protocol(name: str) -> None:
     assert await _play(name, 1) > 1_000
@@ -143,7 +144,7 @@ async def test_every_run_keeps_the_protocol(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 async def test_a_sample_of_the_runs_keeps_the_protocol(name: str) -> None:
-    assert await _play(name, 61) > 20
+    assert await _play(name, 5) > 200
 
 
 async def test_the_grid_sees_ends_of_every_kind() -> None:

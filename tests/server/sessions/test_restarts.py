@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -19,13 +20,13 @@ from index.patterns.text import parse_pattern
 from index.values.values import Value
 from tests.server.processes import DaemonProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
 GRACE: Final = 60.0
 PATIENCE: Final = 40.0
 """Seconds in which a client has heard what it has said."""
 CLIENTS: Final = 4
-ROUNDS: Final = 5
+ROUNDS: Final = 10 if "TORTURE_ROUNDS" in os.environ else 3
 
 Seen = list[tuple[str, tuple[Value, ...]]]
 

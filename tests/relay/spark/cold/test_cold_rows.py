@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -42,6 +43,8 @@ from relay.spark.common.where import condition, kept as keeping
 from relay.spark.source.archived import cold_rows
 from relay.spark.source.tasks import batches
 from tests.relay.log.histories import append
+
+THOROUGH: Final = "TORTURE_ROUNDS" in os.environ
 
 AT = datetime(2026, 11, 27, 1, 2, 3, 4, tzinfo=UTC)
 
@@ -169,10 +172,23 @@ def read(kept: Kept, wanted: Columns, after: int, upto: int, count: int = 1) -> 
     return [row for plan in plans for row in shown(cold_rows(plan, wanted, kept.peer, OPTIONS))]
 
 
+def spans(kept: Kept, pattern: str) -> list[tuple[int, int]]:
+    """The spans of epochs for a pattern: all of them, or some, so that each is several patterns'."""
+    every = [*combinations(range(0, len(TURNS) + 1, 1 if kept.several else 2), 2)]
+    return every if THOROUGH else every[PATTERNS.index(pattern) % 4 :: 4]
+
+
+def epochs(kept: Kept, pattern: str) -> range:
+    """The epochs whose states are looked at for a pattern, likewise."""
+    step = 1 if kept.several and THOROUGH else 3
+    return range(1 + PATTERNS.index(pattern) % step, len(TURNS) + 1, step)
+
+
+@pytest.mark.torture
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_rows_are_those_of_the_log(kept: Kept, pattern: str) -> None:
     wanted = columns_for(pattern)
-    for after, upto in combinations(range(0, len(TURNS) + 1, 1 if kept.several else 2), 2):
+    for after, upto in spans(kept, pattern):
         expected = told(kept.log, wanted, after, upto)
         assert read(kept, wanted, after, upto) == expected, (after, upto)
         for count in (8,) if kept.several else (3,) if len(kept.ranges) == 1 else ():
@@ -307,6 +323,7 @@ def test_a_value_that_does_not_fit_fails_with_its_epoch(kept: Kept) -> None:
     assert dropped == told(kept.log, columns_for("p($n:int, $s)", malformed="drop"), 0, len(TURNS))
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("by_columns", [True, False])
 def test_the_state_at_an_epoch_is_that_of_the_log(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, *, by_columns: bool
@@ -320,7 +337,7 @@ def test_the_state_at_an_epoch_is_that_of_the_log(
     monkeypatch.setattr("relay.spark.source.archived.column_state", sums)
     for pattern in PATTERNS:
         wanted = columns_for(pattern)
-        for at in range(1, len(TURNS) + 1):
+        for at in epochs(kept, pattern):
             plan = ColdPlan(kept.archive.place.identity, at, at, state=True)
             found = shown(cold_rows(plan, wanted, kept.peer, OPTIONS))
             replay = ColumnReplay(kept.log, wanted.pattern, at)
@@ -329,6 +346,7 @@ def test_the_state_at_an_epoch_is_that_of_the_log(
     assert {"p", "q", "w", "none", "absent"} <= {*summed}
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("by_columns", [True, False])
 def test_shares_of_a_state_are_those_of_the_log(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, *, by_columns: bool
@@ -344,7 +362,7 @@ def test_shares_of_a_state_are_those_of_the_log(
     monkeypatch.setattr("relay.spark.cold.shares._of_columns", of_columns)
     for pattern in PATTERNS:
         wanted = columns_for(pattern)
-        for at in range(1, len(TURNS) + 1, 1 if kept.several else 3):
+        for at in epochs(kept, pattern):
             archives._open.clear()  # as in another process
             log = ColumnReplay(kept.log, wanted.pattern, at, places=True, share=(0, NUMBERS))
             blocks = [block(unpack_own(each.packed)) for each in log.state(at * 1_000_000)]
