@@ -37,7 +37,10 @@ class Cluster(Supervisor):
         super().__init__(world)
         self.machine: Final = Machine(world.count)
         self.volume = Volume(None, self._left, world.count)
-        self.members: Final = [Member(self, world, at, role) for at, role in enumerate(world.plan.roles)]
+        self.members: Final = [self._member(at, role) for at, role in enumerate(world.plan.roles)]
+
+    def _member(self, number: int, role: str) -> Member:
+        return Member(self, self._world, number, role)
 
     async def run(self) -> None:
         """Starts them, each again when it has ended; returns when all have ended after ``stop``."""

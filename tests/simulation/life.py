@@ -73,7 +73,7 @@ class Outcome:
     """How often what happened in it, beside what clients do."""
 
 
-class _Complaints(logging.Handler):
+class Complaints(logging.Handler):
     """Takes what the product calls its own defects."""
 
     def __init__(self) -> None:
@@ -91,8 +91,8 @@ class _Complaints(logging.Handler):
 
 
 @contextmanager
-def _listened() -> Iterator[_Complaints]:
-    logger, heard = logging.getLogger("dataspace"), _Complaints()
+def listened() -> Iterator[Complaints]:
+    logger, heard = logging.getLogger("dataspace"), Complaints()
     before = logger.level, logger.propagate
     logger.addHandler(heard)
     logger.setLevel(logging.ERROR)
@@ -111,7 +111,7 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="life-", dir=above) as place, contextlib.chdir(place):
         world = World(plan, Path(), keep_trace=keep_trace)
         with in_memory(fault_of) if plan.memory else contextlib.nullcontext():
-            with _listened() as heard, virtual(), seams(lambda: world.network):
+            with listened() as heard, virtual(), seams(lambda: world.network):
                 life = _Life(world, make)
                 run_ordered(f"order {plan.seed}", life.run)
             if not world.is_cut_short:

@@ -149,7 +149,7 @@ class _Sender:
         """Sends nothing more."""
 
 
-class _Stream:
+class Stream:
     """A stream of trio over a socket of the simulated network."""
 
     def __init__(self, end: Socket) -> None:
@@ -204,8 +204,8 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
     whether it has followed before.
     """
 
-    async def open_unix_socket(_place: str) -> _Stream:
-        return _Stream(await network().connect("", FOLLOWERS_PORT))
+    async def open_unix_socket(_place: str) -> Stream:
+        return Stream(await network().connect("", FOLLOWERS_PORT))
 
     def locked(place: Path) -> Lock:
         return Lock(machine, place)

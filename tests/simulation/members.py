@@ -80,7 +80,10 @@ class StoreCluster(Supervisor):
         """Held while something is wrong with the store as a whole."""
         self.leading: Final[dict[str, Member]] = {}
         """By space, the daemon that led it last."""
-        self.members: Final = [Member(self, world, at) for at in range(len(world.plan.roles))]
+        self.members: Final = [self._member(at) for at in range(len(world.plan.roles))]
+
+    def _member(self, number: int) -> Member:
+        return Member(self, self._world, number)
 
     async def run(self) -> None:
         """Starts them, each again when it has ended; returns when all have ended after ``stop``."""
