@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dataspace.codec import pack
@@ -17,6 +18,7 @@ from index.values.positions import MISSING
 from index.values.values import Map, Value
 from server.owners.bearers import LEASE, parted
 from server.sessions.peer import Peer
+from server.sessions.requests import Unwritten, Verb
 
 if TYPE_CHECKING:
     from server.lane import Work
@@ -43,10 +45,14 @@ async def _renew(holder: Peer, arguments: Arguments) -> Value:
     return None
 
 
-async def _release(holder: Peer, arguments: Arguments) -> Value:
-    """Ends a lease and retracts what it owned."""
-    holder.hosted.leases.release(holder.bearer.own(arguments["owner"]))
-    return None
+async def _release(holder: Peer, arguments: Arguments) -> Unwritten:
+    """Ends a lease and retracts what it owned; answered once that is on disk, as a retraction is.
+
+    Else a daemon that dies has the fact again that a client knows to be retracted, until the lease is over.
+    """
+    hosted = holder.hosted
+    hosted.leases.release(holder.bearer.own(arguments["owner"]))
+    return Unwritten(partial(hosted.commits.wait_durable, hosted.space.epoch))
 
 
 async def _owners(peer: Peer, arguments: Arguments) -> Value:
@@ -187,7 +193,7 @@ def still_claims(space: Space, owner: str, sought: Sought) -> bool:
     return space.places(owner).get(sought.place, MISSING) is sought.value
 
 
-VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Verb]] = {
     "lease": _lease,
     "renew": _renew,
     "release": _release,

@@ -57,7 +57,7 @@ from server.sessions.counts import Counts
 from server.sessions.flushing import Surety
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
-from server.sessions.requests import Unread, Verb, timed
+from server.sessions.requests import Unread, Unwritten, Verb, timed
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
@@ -417,7 +417,7 @@ async def _run(hosted: HostedSpace, scope: trio.CancelScope) -> None:
 def _of_leader(verb: Unread) -> Unread:
     """Returns a verb that a daemon refuses while it follows, with the address of the leader."""
 
-    async def asked(peer: Peer, arguments: Map) -> Value:
+    async def asked(peer: Peer, arguments: Map) -> Value | Unwritten:
         peer.hosted.check_leads()
         return await verb(peer, arguments)
 
@@ -427,7 +427,7 @@ def _of_leader(verb: Unread) -> Unread:
 def _in_turn(verb: Verb) -> Verb:
     """Returns a verb whose requests take turns in the lane."""
 
-    async def asked(peer: Peer, arguments: Arguments) -> Value:
+    async def asked(peer: Peer, arguments: Arguments) -> Value | Unwritten:
         async with peer.work():
             return await verb(peer, arguments)
 

@@ -9,6 +9,7 @@ Always: each request gets exactly one answer, or a denial that has the reason an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -32,15 +33,14 @@ from server.owners.turn_numbers import refusal
 from server.sessions.peer import Peer, goodbye_of
 from server.sessions.watch import Watch
 
-Verb: TypeAlias = "Callable[[Peer, Arguments], Awaitable[Value]]"
+Verb: TypeAlias = "Callable[[Peer, Arguments], Awaitable[Value | Unwritten]]"
 """What carries out a request, whose arguments were read by the table of verbs."""
 
-Unread: TypeAlias = "Callable[[Peer, Map], Awaitable[Value]]"
+Unread: TypeAlias = "Callable[[Peer, Map], Awaitable[Value | Unwritten]]"
 """The same, which reads them itself."""
 
 AT_ONCE: Final = frozenset(["lease", "renew", "release"])
-"""Verbs that do not wait, and that later packets of the same connection rely on."""
-
+"""Verbs on which later packets of the connection rely; to wait for the disk they return ``Unwritten``."""
 
 OF_FACTS: Final = frozenset(["index", "owners", "rules", "withdraw"])
 """Verbs whose answers tell about the facts in memory."""
@@ -82,7 +82,10 @@ A = TypeVar("A", bound=Asker)
 
 
 async def answer(
-    asker: A, request: p.Request, verbs: Mapping[str, Callable[[A, Map], Awaitable[Value]]], most: int
+    asker: A,
+    request: p.Request,
+    verbs: Mapping[str, Callable[[A, Map], Awaitable[Value | Unwritten]]],
+    most: int,
 ) -> None:
     """Carries out a request: at once if later packets may depend on it, else in a task of its own.
 
@@ -103,9 +106,27 @@ async def answer(
         asker.start(_carry_out, asker, request, verb)
 
 
-async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awaitable[Value]]) -> None:
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """What a verb of ``AT_ONCE`` returns whose effect is not on disk yet: ``wait`` returns when it is."""
+
+    wait: Callable[[], Awaitable[None]]
+
+    async def written(self, _asker: object, _arguments: Map) -> Value:
+        """Returns null, once the effect is on disk."""
+        await self.wait()
+        return None
+
+
+async def _carry_out(
+    asker: A, request: p.Request, verb: Callable[[A, Map], Awaitable[Value | Unwritten]]
+) -> None:
     try:
         value = await verb(asker, request.arguments)
+        if isinstance(value, Unwritten):  # later packets do not wait for the disk
+            asker.asked += 1
+            asker.start(_carry_out, asker, request, value.written)
+            return
     except (ExpectationFailed, DeliveryLost) as refusal:
         asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], refusal.found))
     except (Refused, ProtocolError) as refusal:
@@ -130,7 +151,7 @@ def timed(watch: Watch, name: str, verb: Verb) -> Unread:
     """
     read = VERBS[name].read
 
-    async def timed(peer: Peer, stated: Map) -> Value:
+    async def timed(peer: Peer, stated: Map) -> Value | Unwritten:
         arguments = read(stated)
         began = perf_counter()
         try:

@@ -20,7 +20,7 @@ from relay.store.errors import LogDamaged
 from relay.topics.steps import LAST, StepLog
 from relay.topics.topic import MAX_PARTITIONS
 from server.sessions.peer import Peer
-from server.sessions.requests import Verb
+from server.sessions.requests import Unwritten, Verb
 from server.topics.catalogue import TopicEntry
 from server.topics.following import TopicConnections, stays
 
@@ -53,7 +53,7 @@ class TopicVerbs:
     def _of_topics(self, verb: Verb, *, leads: bool) -> Verb:
         """Returns a verb that is refused as the session of its peer needs it, where it is refused."""
 
-        async def asked(peer: Peer, arguments: Arguments) -> Value:
+        async def asked(peer: Peer, arguments: Arguments) -> Value | Unwritten:
             try:
                 if leads:
                     self._topics.check_led()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from index.values.values import Map, Value
     from server.config.model import Traces
     from server.sessions.peer import Peer
-    from server.sessions.requests import Unread
+    from server.sessions.requests import Unread, Unwritten
     from server.tracing.exporting import Spans
 
 PACKAGES: Final = ("opentelemetry", "google", "requests")
@@ -84,7 +84,7 @@ def open_tracing(traces: Traces) -> Tracing | None:
 def traced_publish(publish: Unread, recorder: Recorder) -> Unread:
     """Returns the request ``publish``, which is a turn, of HTTP and of bulk writers, with its trace."""
 
-    async def traced(peer: Peer, arguments: Map) -> Value:
+    async def traced(peer: Peer, arguments: Map) -> Value | Unwritten:
         parent, keys = arguments.get("traceparent"), arguments.get("keys")
         size = len(keys) if isinstance(keys, tuple) else 0
         said = parent if isinstance(parent, str) else ""

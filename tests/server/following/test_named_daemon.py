@@ -33,7 +33,7 @@ from server.daemon import serve as serving
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
 from server.sessions.peer import Peer
-from server.sessions.requests import Unread
+from server.sessions.requests import Unread, Unwritten
 from server.web.routes.table import ROUTES
 from tests.conformance.test_javascript_live import run
 from tests.server.following.test_lag import got, patient
@@ -85,7 +85,7 @@ class Noted(Daemon):
         self.verbs |= {name: self._noted(name, self.verbs[name]) for name in OF_DAEMON}
 
     def _noted(self, name: str, verb: Unread) -> Unread:
-        async def asked(peer: Peer, arguments: Map) -> Value:
+        async def asked(peer: Peer, arguments: Map) -> Value | Unwritten:
             self.asked.append((self.config.cluster.name or "", name))
             if name not in ACTS:
                 return await verb(peer, arguments)

@@ -22,6 +22,7 @@ from server.spaces.endings import Departures
 from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
+from tests.server.streams.inside import inside
 
 LEASE = "lease:200:mine"
 LONG = "lease:60000:mine"
@@ -278,3 +279,28 @@ async def test_leases_with_many_facts_that_end_in_the_same_moment_end_one_after_
 def test_a_lease_longer_than_allowed_is_refused() -> None:
     with pytest.raises(Refused, match=r"the limit is limits.lease_seconds=1"):
         Leases(Ended(), most=3, longest=1.0).grant("lease:1001:a")
+
+
+async def test_a_release_is_answered_once_it_is_on_disk_and_holds_up_nothing(tmp_path: Path) -> None:
+    """Else a daemon that is killed has a fact again that its client knows to be retracted."""
+    async with inside(tmp_path) as daemon:
+        wire = daemon.connect()
+        await wire.greet()
+        await wire.say(
+            p.Request(1, "lease", Map({"owner": LONG})),
+            turn(1, (ASSERT, 1, fact(1)), owner=LONG),
+        )
+        assert [type(await wire.hear()) for _ in range(2)] == [p.Answer, p.Accepted]
+        daemon.hold()
+        await wire.say(
+            p.Request(2, "release", Map({"owner": LONG})),
+            p.Request(3, "renew", Map({"owner": LONG})),
+            p.Request(4, "status", Map()),
+        )
+        denied, status = await wire.hear(), await wire.hear()
+        assert isinstance(denied, p.Denied) and (denied.number, denied.code) == (3, "no-lease")
+        assert isinstance(status, p.Answer) and status.number == 4
+        assert isinstance(status.value, Map) and status.value["facts"] == 0
+        daemon.release()
+        assert await wire.hear() == p.Answer(2, None)
+        assert daemon.hosted.commits.durable == daemon.hosted.space.epoch
