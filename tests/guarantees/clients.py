@@ -24,9 +24,9 @@ from dataspace import Record, absent
 from dataspace.errors import Broken, Closed, LockLost, ProtocolError, Refused, Unreachable
 from index.patterns.text import parse_pattern
 from tests.guarantees.history import Graced, Term, View
-from tests.guarantees.locks import Belief, Grant
 from tests.guarantees.notes import Caller, Notes, shown
-from tests.guarantees.topics import Seen, Sent, TopicHistory
+from tests.model.locks import Belief, Grant
+from tests.model.topics import Seen, Sent, TopicHistory
 from tests.server.coordination.histories import now
 from tests.server.proxies import Proxy
 

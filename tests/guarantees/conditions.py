@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from dataspace.kernel.expectations import ABSENT, EXACTLY, Expectation
-from index.patterns.patterns import matcher
-from index.values.values import Value, key, keys
+from dataspace.kernel.expectations import Expectation
+from index.values.values import Value, key
 from tests.guarantees.history import History, Turn
+from tests.model.conditions import holds
 
 
 def conditions(history: History) -> Iterator[str]:
@@ -58,13 +58,4 @@ def _not_justified(
 
 
 def _holds(expected: Expectation, facts: list[Value], changes: list[tuple[int, Value]]) -> bool:
-    match = matcher(expected.pattern)
-    rows = {keys(row) for row in map(match, facts) if row is not None}
-    if expected.kind == ABSENT:
-        return not rows
-    if expected.kind == EXACTLY:
-        assert isinstance(expected.argument, tuple)  # as it was made
-        return rows == {keys(row) for row in expected.argument}  # type: ignore[arg-type]  # rows of captures
-    since = expected.argument
-    assert isinstance(since, int)  # as it was made
-    return all(match(fact) is None for number, fact in changes if number > since)
+    return holds(expected.kind, expected.pattern, expected.argument, facts, changes)

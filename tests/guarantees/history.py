@@ -17,8 +17,8 @@ from dataspace.kernel.changes import Claims, Epoch
 from dataspace.kernel.expectations import Expectation
 from index.patterns.patterns import matcher
 from index.values.values import Value, key
-from tests.guarantees.locks import LockHistory
-from tests.guarantees.topics import TopicHistory
+from tests.model.locks import LockHistory
+from tests.model.topics import TopicHistory
 
 Row: TypeAlias = tuple[Value, ...]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from dataspace.client.completed import CompletedEpoch
 from dataspace.topics.epochs import TopicEpoch
-from tests.guarantees.topics import Seen, Sent, TopicHistory, topic_violations
+from tests.model.topics import Seen, Sent, TopicHistory, topic_violations
 
 ITEMS: Final = ((("a", 1), ("b", 1)), (("a", 2), ("a", 3)), (("b", 2),))
 HISTORY: Final = TopicHistory(
@@ -31,11 +31,16 @@ HISTORY: Final = TopicHistory(
 )
 
 
+def changed(epoch: Any, **changes: object) -> Any:
+    """Returns an epoch with other fields."""
+    return replace(epoch, **changes)
+
+
 def lost_batch(history: TopicHistory) -> None:
     """A batch that was taken is not kept, nor shown."""
-    history.epochs[1] = replace(history.epochs[1], items=())
+    history.epochs[1] = changed(history.epochs[1], items=())
     for seen in history.seen.values():
-        seen.epochs = [replace(each, items=() if each.time == 1 else each.items) for each in seen.epochs]
+        seen.epochs = [changed(each, items=() if each.time == 1 else each.items) for each in seen.epochs]
 
 
 def half_call(history: TopicHistory) -> None:
@@ -45,7 +50,7 @@ def half_call(history: TopicHistory) -> None:
 
 def doubled(history: TopicHistory) -> None:
     """Items that were sent again are kept twice."""
-    history.epochs[2] = replace(history.epochs[2], items=(("b", 1), ("b", 2)))
+    history.epochs[2] = changed(history.epochs[2], items=(("b", 1), ("b", 2)))
 
 
 def invented(history: TopicHistory) -> None:
@@ -55,23 +60,23 @@ def invented(history: TopicHistory) -> None:
 
 def other_partition_first(history: TopicHistory) -> None:
     """Partitions are not in their order."""
-    history.epochs[0] = replace(history.epochs[0], items=ITEMS[0][::-1])
+    history.epochs[0] = changed(history.epochs[0], items=ITEMS[0][::-1])
 
 
 def other_order(history: TopicHistory) -> None:
     """Items of one producer are not in theirs."""
     history.sent.insert(0, Sent("a", 0, 0, (("a", 0),), True))
-    history.epochs[0] = replace(history.epochs[0], items=(("a", 1), ("a", 0), ("b", 1)))
+    history.epochs[0] = changed(history.epochs[0], items=(("a", 1), ("a", 0), ("b", 1)))
 
 
 def unnamed_crash(history: TopicHistory) -> None:
     """An epoch does not say that its producer has vanished."""
-    history.epochs[2] = replace(history.epochs[2], crashed="")
+    history.epochs[2] = changed(history.epochs[2], crashed="")
 
 
 def number_left_out(history: TopicHistory) -> None:
     """A number is left out."""
-    history.epochs[2] = replace(history.epochs[2], number=4)
+    history.epochs[2] = changed(history.epochs[2], number=4)
 
 
 def gap(history: TopicHistory) -> None:
@@ -87,7 +92,7 @@ def late_beginning(history: TopicHistory) -> None:
 def half_shown(history: TopicHistory) -> None:
     """A subscriber is shown a part of an epoch."""
     epochs = history.seen["late"].epochs
-    epochs[0] = replace(epochs[0], items=epochs[0].items[:1])
+    epochs[0] = changed(epochs[0], items=epochs[0].items[:1])
 
 
 PLANTED: Final[dict[Callable[[TopicHistory], None], str]] = {

@@ -20,9 +20,10 @@ from index.patterns.patterns import matcher
 from index.values.values import Map, Record, Value, key
 from tests.guarantees.conditions import conditions
 from tests.guarantees.history import Graced, History, Row, Shown, Turn, View, take_in
-from tests.guarantees.locks import LockHistory, lock_violations
 from tests.guarantees.rules import DERIVED, rules
-from tests.guarantees.topics import topic_violations
+from tests.model.locks import LockHistory, lock_violations
+from tests.model.space import Space
+from tests.model.topics import topic_violations
 
 Validator: TypeAlias = Callable[[History], Iterator[str]]
 
@@ -213,7 +214,9 @@ def outcome(history: History) -> Iterator[str]:
         if not client.startswith("owner:") or any(turn.answer is None for turn in each):
             continue
         owner = f"durable:{client.removeprefix('owner:')}"
-        left = _left(base.get(owner, {}), sorted(each, key=lambda turn: turn.sequence))
+        accepted = [turn for turn in each if not isinstance(turn.answer, str)]
+        accepted.sort(key=lambda turn: turn.sequence)
+        left = _left(owner, base.get(owner, {}), accepted)
         holds = claims.get(owner, {})
         if {handle: key(fact) for handle, fact in left.items()} != {
             handle: key(fact) for handle, fact in holds.items()
@@ -373,16 +376,13 @@ def _net(turn: Turn) -> tuple[dict[int, Hashable], list[Hashable]]:
     return claims, messages
 
 
-def _left(held: dict[int, Value], turns: Sequence[Turn]) -> dict[int, Value]:
+def _left(owner: str, held: dict[int, Value], turns: Sequence[Turn]) -> dict[int, Value]:
     """Returns what turns of one owner leave of what it held before."""
-    left = dict(held)
+    space = Space()
+    space.claims[owner] = held
     for turn in turns:
-        for verb, *rest in () if isinstance(turn.answer, str) else turn.actions:
-            if verb in (RETRACT, REPLACE):
-                left.pop(rest[0], None)
-            if verb in (ASSERT, REPLACE):
-                left[rest[-2]] = rest[-1]
-    return left
+        space.claims[owner], _ = space.carried_out(owner, turn.actions)
+    return space.claims[owner]
 
 
 def _end(claims: dict[int, Hashable], begun: Collection[int], handle: int) -> None:

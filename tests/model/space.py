@@ -26,7 +26,9 @@ class Refused(Exception):
 
 
 class Epoch(NamedTuple):
-    """What observers of everything are shown: facts by their keys, and messages in order.
+    """What observers of everything are shown: what came, what was sent, what went, in this order.
+
+    Facts are there by their keys; none is both added and removed.  Messages are in order.
 
     ``said`` are the messages of rules, which are in no order.
     """

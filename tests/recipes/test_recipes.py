@@ -19,7 +19,7 @@ from typing import IO, Final
 import pytest
 
 from dataspace import BlockingSpace, Record
-from tests.guarantees.locks import Belief, Grant, LockHistory, lock_violations
+from tests.model.locks import Belief, Grant, LockHistory, lock_violations
 from tests.recipes.programs import RECIPES, Program, Stage
 
 TTL: Final = 0.6

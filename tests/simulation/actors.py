@@ -26,8 +26,8 @@ from index.patterns.text import parse_pattern
 from server.config.model import DURABLE
 from tests.guarantees.clients import fill
 from tests.guarantees.history import Heard, Term, Turn, View
-from tests.guarantees.locks import Belief, Grant
 from tests.guarantees.notes import CONNECTED, shown
+from tests.model.locks import Belief, Grant
 from tests.simulation.entropy import BEGAN
 from tests.simulation.hosts import Host
 from tests.simulation.occurrences import Occurrence

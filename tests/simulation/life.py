@@ -29,6 +29,7 @@ from relay.topics.steps import LAST
 from server.config.model import DURABLE
 from tests.guarantees.history import History
 from tests.guarantees.validators import broken, durability, judged
+from tests.model.topics import KeptEpoch
 from tests.relay.store.memory import in_memory
 from tests.simulation.actors import Actor
 from tests.simulation.cluster import Cluster
@@ -179,7 +180,7 @@ def _readable(world: World) -> Iterator[None]:
         world.faults.append(f"what is left cannot be read: {error}")
 
 
-def _read_topic(opened: Callable[[], JournalReader], world: World) -> list[CompletedEpoch]:
+def _read_topic(opened: Callable[[], JournalReader], world: World) -> list[KeptEpoch]:
     """Returns the completed epochs of the one topic, if there is one."""
     if damages := topics_verdict(opened).damages:
         world.faults.append(f"the journal of topics is damaged: {damages}")

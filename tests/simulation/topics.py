@@ -17,7 +17,7 @@ import trio
 
 import dataspace
 from dataspace.errors import Broken, Closed, Refused
-from tests.guarantees.topics import Seen, Sent
+from tests.model.topics import Seen, Sent
 from tests.simulation.actors import OF_THE_DISK, Actor
 from tests.simulation.plan import TOPIC
 

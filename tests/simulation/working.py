@@ -9,6 +9,7 @@ Always: as ``actors``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -18,10 +19,11 @@ from dataspace import Record
 from dataspace.client.reports import forget, refused
 from dataspace.errors import Broken, DataspaceError, DeliveryLost, Refused
 from dataspace.kernel.changes import Epoch
-from index.patterns.patterns import matcher
 from index.patterns.text import parse_pattern
 from relay.log.notes import Note
-from tests.guarantees.groups import GroupHistory, Told, broken_groups, done_in, left
+from tests.guarantees.groups import entries_of
+from tests.model.groups import GroupHistory, Told, broken_groups, done_in, left
+from tests.model.patterns import match
 from tests.simulation.actors import OF_THE_DISK, Actor
 from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import SECONDS
@@ -57,8 +59,7 @@ async def work(actor: Actor) -> None:
 
 async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job) -> None:
     world, random = actor.world, actor.random
-    world.told.append(Told((job.epoch, job.position), job.token))
-    world.trace("job", actor.host.name, job.epoch, job.position, job.token)
+    note_told(actor, GROUP, job)
     await trio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
     chance = random.random() if trio.current_time() < FAITHFUL else 1.0
     if chance < 0.03 and actor.part.rank:
@@ -72,6 +73,14 @@ async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs
         await report(actor, space, jobs, job, "worked")
     else:
         await report(actor, space, jobs, job, "worked")
+
+
+def note_told(actor: Actor, group: str, job: dataspace.Job) -> None:
+    """Notes that a member of a group has taken a job."""
+    at = job.epoch, job.position
+    told = Told(at, job.token, actor.host.name, job.captures, job.attempt)
+    actor.world.told[group].append(told)
+    actor.world.trace("job", actor.host.name, *at, job.token)
 
 
 async def give_back(job: dataspace.Job, *, after: float, blame: bool) -> None:
@@ -129,28 +138,30 @@ async def finish(actor: Actor, group: str = GROUP) -> None:
 
 def misdone(world: World, entries: Sequence[Epoch | Note]) -> Iterator[str]:
     """Yields what is wrong with the jobs of a life, by the entries of its log."""
-    history = GroupHistory(GROUP, _matches, list(entries), world.told, _who if _has_key(world) else None)
+    key = _who if _has_key(world) else None
+    history = GroupHistory(
+        *(partial(match, parse_pattern(PATTERN)), entries_of(entries, GROUP), world.told[GROUP], key),
+        world.reports[GROUP],
+    )
+    yield from misreported(history, entries, "worked")
+
+
+def misreported(history: GroupHistory, entries: Sequence[Epoch | Note], label: str) -> Iterator[str]:
+    """Yields what is wrong with a group whose members assert a fact with this label for each item."""
     yield from broken_groups(history)
-    worked = [
+    results = [
         (fact.fields[0], fact.fields[1])
         for entry in entries
         if isinstance(entry, Epoch)
         for fact in entry.added
-        if isinstance(fact, Record) and fact.label == "worked"
+        if isinstance(fact, Record) and fact.label == label
     ]
-    if len(set(worked)) < len(worked):
-        yield "a job has two results"
-    if set(worked) != set(done_in(history)):
-        yield f"jobs with a result or done, and not both: {set(worked) ^ set(done_in(history))}"
-    if not world.is_cut_short and (lost := left(history)):
-        yield f"jobs that nobody has done: {lost}"
-
-
-_matches_row = matcher(parse_pattern(PATTERN))
-
-
-def _matches(value: Any) -> bool:
-    return _matches_row(value) is not None
+    if len(set(results)) < len(results):
+        yield "an item has two results"
+    if set(results) != set(done_in(history)):
+        yield f"items with a result or done, and not both: {set(results) ^ set(done_in(history))}"
+    if lost := left(history):
+        yield f"items that nobody has done: {lost}"
 
 
 def _who(value: Any) -> Any:

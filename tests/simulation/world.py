@@ -5,7 +5,7 @@ Always: the trace is the same for the same plan, in whatever process.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -15,9 +15,9 @@ import trio
 
 from dataspace.kernel.changes import Epoch
 from relay.log.notes import Note
-from tests.guarantees.groups import Told
 from tests.guarantees.history import History, View
-from tests.guarantees.topics import TopicHistory
+from tests.model.groups import Report, Told
+from tests.model.topics import TopicHistory
 from tests.simulation.hosts import Host
 from tests.simulation.network import Network
 from tests.simulation.occurrences import Occurrence
@@ -43,8 +43,10 @@ class World:
         self.histories: Final = {space: History() for space in SPACES}
         self.topic: Final = TopicHistory()
         self.histories[MAIN].topics[TOPIC] = self.topic
-        self.told: Final[list[Told]] = []
-        """The jobs that workers have taken."""
+        self.told: Final[defaultdict[str, list[Told]]] = defaultdict(list)
+        """By group, the jobs that its members have taken."""
+        self.reports: Final[defaultdict[str, list[Report]]] = defaultdict(list)
+        """By group, what its members have reported, and had an answer to."""
         self.entries: list[Epoch | Note] = []
         """What the log of ``main`` has in the end, with its notes."""
         self.topic_end: int | None = None

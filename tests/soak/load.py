@@ -27,7 +27,7 @@ from dataspace import Record
 from dataspace.errors import Broken, Closed, Refused, Unreachable
 from tests.guarantees.history import Term
 from tests.guarantees.notes import Notes
-from tests.guarantees.topics import Seen, Sent, TopicHistory
+from tests.model.topics import Seen, Sent, TopicHistory
 from tests.server.proxies import Proxy
 
 WRITERS: Final = 3

@@ -23,7 +23,7 @@ from dataspace.kernel.actions import SEND
 from index.values.values import Map
 from tests.guarantees.history import Turn
 from tests.guarantees.notes import Notes
-from tests.guarantees.topics import Seen, Sent, TopicHistory
+from tests.model.topics import Seen, Sent, TopicHistory
 from tests.server.proxies import Proxy
 
 logger = logging.getLogger("torture")

@@ -15,11 +15,12 @@ from hypothesis import given, settings, strategies as st
 import dataspace
 from dataspace import ExpectationFailed, Record, absent, exactly, unchanged
 from dataspace.client.session.turns import Ticket
-from dataspace.kernel.expectations import ABSENT, EXACTLY, Expectation
-from index.patterns.patterns import matcher
-from index.values.values import Value, key, keys
+from dataspace.kernel.expectations import Expectation
+from index.values.values import Value, key
 from server.config.model import Config
 from server.daemon.serve import serve
+from tests.model.conditions import holds
+from tests.model.patterns import match
 
 FACTS: Final = [Record("p", a, b) for a in (0, 1) for b in (0, True, 1.0)] + [Record("q", 0)]
 PATTERNS: Final = [
@@ -44,20 +45,11 @@ class Oracle:
     changes: list[tuple[int, Value]] = field(default_factory=list)
 
     def rows(self, pattern: Value) -> list[Row]:
-        found = [matcher(pattern)(fact) for fact in self.facts]
-        return list({keys(row): row for row in found if row is not None}.values())
+        found = [match(pattern, fact) for fact in self.facts]
+        return list({key(row): row for row in found if row is not None}.values())
 
     def holds(self, expected: Expectation) -> bool:
-        if expected.kind == ABSENT:
-            return not self.rows(expected.pattern)
-        if expected.kind == EXACTLY:
-            wanted = expected.argument
-            assert isinstance(wanted, tuple)
-            return {keys(row) for row in self.rows(expected.pattern)} == {keys(row) for row in wanted}  # type: ignore[arg-type]
-        since = expected.argument
-        assert isinstance(since, int)
-        match = matcher(expected.pattern)
-        return all(match(fact) is None for epoch, fact in self.changes if epoch > since)
+        return holds(expected.kind, expected.pattern, expected.argument, self.facts, self.changes)
 
     def apply(self, epoch: int, came: Sequence[Value], went: Sequence[Value]) -> None:
         for fact in came:

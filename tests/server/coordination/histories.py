@@ -1,6 +1,6 @@
 """Recording locks: what clients in processes of their own did and believed, and a store that they write to.
 
-The validator is ``tests.guarantees.locks``.
+The validator is ``tests.model.locks``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.guarantees.locks import Belief, Grant, LockHistory, Write
+from tests.model.locks import Belief, Grant, LockHistory, Write
 
 
 class Notes:

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 import dataspace
-from tests.guarantees.locks import LockHistory, lock_violations
+from tests.model.locks import LockHistory, lock_violations
 from tests.server.coordination import worker
 from tests.server.coordination.histories import Store, read_notes
 from tests.server.processes import DaemonProcess

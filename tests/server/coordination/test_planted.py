@@ -20,7 +20,7 @@ from dataspace import LockLost, Map, Record
 from dataspace.client.locks import BELIEVED, Lock, Term
 from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken
-from tests.guarantees.locks import Belief, Grant, LockHistory, lock_violations
+from tests.model.locks import Belief, Grant, LockHistory, lock_violations
 from tests.server.coordination.histories import Store, now
 from tests.server.proxies import Proxy
 

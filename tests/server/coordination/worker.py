@@ -14,7 +14,7 @@ import trio
 
 import dataspace
 from dataspace import LockLost
-from tests.guarantees.locks import Belief, Grant
+from tests.model.locks import Belief, Grant
 from tests.server.coordination.histories import Notes, Store, now
 
 STEP_SECONDS = 0.04

@@ -1,22 +1,48 @@
-"""The validator of a durable topic: what was sent, what the journal holds in the end, what was shown.
+"""A durable topic: what producers send is put together to epochs, which subscribers are shown.
 
-Promise 15 of GUARANTEES.md: an epoch is shown whole or not at all, once, in order; what was taken is not
-lost; a producer that vanishes in the midst of an epoch is named.  Items are values that no one sends twice.
+A producer sends items at a time, in a partition.  Once no producer can send more of a time, that epoch is
+complete: it has the items of all partitions, and a number.  These are constraints on what was sent, what is
+kept in the end, and what was shown.  Items are values that no one sends twice.
 
-Always: as ``validators``.
+Always: a function yields one sentence for each place where its promise is broken.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import le
+from typing import Protocol, TypeAlias
 
-from dataspace.client.completed import CompletedEpoch
-from dataspace.topics.epochs import TopicEpoch
-from dataspace.topics.times import less
 from index.values.values import Value
+
+Time: TypeAlias = int | tuple[int, ...]
+
+
+def is_before(a: Time, b: Time) -> bool:
+    """Times with several coordinates are compared in each: neither (1, 2) nor (2, 1) is before the other."""
+    pair = [each if isinstance(each, tuple) else (each,) for each in (a, b)]
+    return a != b and all(map(le, *pair))
+
+
+class ShownEpoch(Protocol):
+    """An epoch as a subscriber is shown it; ``crashed`` says why its first producer vanished, else empty."""
+
+    @property
+    def time(self) -> Time: ...
+    @property
+    def items(self) -> tuple[Value, ...]: ...
+    @property
+    def crashed(self) -> str: ...
+
+
+class KeptEpoch(ShownEpoch, Protocol):
+    """The same as it is kept, under a number."""
+
+    @property
+    def number(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -25,7 +51,7 @@ class Sent:
 
     producer: str
     partition: int
-    time: int
+    time: Time
     items: tuple[Value, ...]
     is_taken: bool = False
 
@@ -35,7 +61,7 @@ class Seen:
     """The epochs that a subscriber was shown; ``is_all`` if from the first one on."""
 
     is_all: bool
-    epochs: list[TopicEpoch] = field(default_factory=list)
+    epochs: list[ShownEpoch] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -48,13 +74,13 @@ class TopicHistory:
     sent: list[Sent] = field(default_factory=list)
     left_open: list[tuple[str, int]] = field(default_factory=list)
     seen: dict[str, Seen] = field(default_factory=dict)
-    epochs: list[CompletedEpoch] = field(default_factory=list)
+    epochs: list[KeptEpoch] = field(default_factory=list)
     before: int = 0
 
     def continued(self) -> TopicHistory:
         """Returns the history of what follows the epochs kept so far, for new subscribers."""
         last = self.epochs[-1].time if self.epochs else None
-        sent = [each for each in self.sent if last is None or less(last, each.time)]
+        sent = [each for each in self.sent if last is None or is_before(last, each.time)]
         return TopicHistory(sent, before=self.before + len(self.epochs))
 
 
@@ -63,27 +89,28 @@ def topic_violations(history: TopicHistory) -> list[str]:
     return [
         f"{name}: {said}"
         for name, found in (
-            ("numbers", _numbers(history.epochs, history.before)),
-            ("taken", _taken(history)),
-            ("sent", _sent(history)),
-            ("crashed", _crashed(history)),
-            ("seen", _seen(history)),
+            ("numbers", numbered_without_gaps(history)),
+            ("taken", kept_once_taken(history)),
+            ("sent", kept_as_it_was_sent(history)),
+            ("crashed", named_who_vanished(history)),
+            ("seen", shown_whole(history)),
         )
         for said in found
     ]
 
 
-def _numbers(epochs: Sequence[CompletedEpoch], before: int) -> Iterator[str]:
-    """Numbers have no gaps, and times ascend with them."""
+def numbered_without_gaps(history: TopicHistory) -> Iterator[str]:
+    """The numbers of completed epochs have no gaps, and times ascend with them."""
+    epochs, before = history.epochs, history.before
     if [each.number for each in epochs] != list(range(before + 1, before + len(epochs) + 1)):
         yield f"the epochs kept have the numbers {[each.number for each in epochs]}"
     times = [each.time for each in epochs]
-    if any(not less(a, b) for a, b in pairwise(times)):
+    if any(not is_before(a, b) for a, b in pairwise(times)):
         yield f"the epochs kept have the times {times}"
 
 
-def _taken(history: TopicHistory) -> Iterator[str]:
-    """What the daemon took is kept, at its time."""
+def kept_once_taken(history: TopicHistory) -> Iterator[str]:
+    """What the daemon has said it took is kept, at its time; of one call all is kept, or nothing."""
     kept = {item: each.time for each in history.epochs for item in each.items}
     for sent in history.sent:
         missing = [item for item in sent.items if kept.get(item) != sent.time]
@@ -93,7 +120,7 @@ def _taken(history: TopicHistory) -> Iterator[str]:
             yield f"{missing} of {sent.producer} at {sent.time} are missing beside others of one call"
 
 
-def _sent(history: TopicHistory) -> Iterator[str]:
+def kept_as_it_was_sent(history: TopicHistory) -> Iterator[str]:
     """What is kept was sent, is there once, and in the order of partitions and of sending."""
     order = {item: (sent, at) for at, sent in enumerate(history.sent) for item in sent.items}
     counts = Counter(item for each in history.epochs for item in each.items)
@@ -113,7 +140,7 @@ def _sent(history: TopicHistory) -> Iterator[str]:
                 yield f"epoch {epoch.time} has items of {producer} in another order than they were sent"
 
 
-def _crashed(history: TopicHistory) -> Iterator[str]:
+def named_who_vanished(history: TopicHistory) -> Iterator[str]:
     """An epoch in which a producer vanished says so."""
     reasons = {each.time: each.crashed for each in history.epochs}
     for producer, time in history.left_open:
@@ -121,7 +148,7 @@ def _crashed(history: TopicHistory) -> Iterator[str]:
             yield f"{producer} vanished within epoch {time}, which does not say so"
 
 
-def _seen(history: TopicHistory) -> Iterator[str]:
+def shown_whole(history: TopicHistory) -> Iterator[str]:
     """A subscriber is shown the epochs that are kept, whole, from one of them on, without a gap."""
     kept = [(each.time, each.items, each.crashed) for each in history.epochs]
     for name, seen in history.seen.items():

@@ -1,9 +1,10 @@
-"""The validator of locks: who held a lock and believed so, what a store took, and what the log says.
+"""A lock: at most one client holds it, for a time, under a token.
 
-Promise 20 of GUARANTEES.md.  Clients, daemon and store are on one machine, so one clock orders what is not
-concurrent.  No search is needed: the tokens say in which order a lock was held.
+The holder checks its time by its own clock; a store that is shown tokens takes no write with a lower token
+than it has seen.  These are constraints on what clients and a store saw, by one clock, and on the facts of
+the holders.  No search is needed: the tokens say in which order a lock was held.
 
-Always: as ``validators``.
+Always: a function yields one sentence for each place where its promise is broken.
 """
 
 from __future__ import annotations
@@ -55,14 +56,15 @@ class LockHistory:
 def lock_violations(history: LockHistory) -> list[str]:
     """Returns what is wrong with a history; nothing if it is one of a lock."""
     return [
-        *_facts(history.facts),
-        *_grants(history.grants),
-        *_beliefs(history.grants, history.beliefs),
-        *_writes(history.grants, history.writes),
+        *one_holder(history.facts),
+        *rising_tokens(history.grants),
+        *no_belief_beside_another(history.grants, history.beliefs),
+        *no_write_of_an_earlier_holder(history.grants, history.writes),
     ]
 
 
-def _facts(changes: Sequence[tuple[int, list[Value], list[Value]]]) -> Iterable[str]:
+def one_holder(changes: Sequence[tuple[int, list[Value], list[Value]]]) -> Iterable[str]:
+    """After each epoch at most one client holds the lock."""
     held: list[Value] = []
     for epoch, came, went in changes:
         held += came
@@ -72,7 +74,8 @@ def _facts(changes: Sequence[tuple[int, list[Value], list[Value]]]) -> Iterable[
             yield f"a: in epoch {epoch} the lock has {len(held)} holders: {held}"
 
 
-def _grants(grants: Sequence[Grant]) -> Iterable[str]:
+def rising_tokens(grants: Sequence[Grant]) -> Iterable[str]:
+    """Each grant has a token of its own, higher than that of any grant that ended before it began."""
     seen: dict[int, Grant] = {}
     for each in grants:
         if each.token in seen:
@@ -87,7 +90,8 @@ def _grants(grants: Sequence[Grant]) -> Iterable[str]:
                 yield f"b: {earlier} ended before {later} began, and has no lower token"
 
 
-def _beliefs(grants: Sequence[Grant], beliefs: Sequence[Belief]) -> Iterable[str]:
+def no_belief_beside_another(grants: Sequence[Grant], beliefs: Sequence[Belief]) -> Iterable[str]:
+    """No check of a holder passes once the lock was granted to another."""
     for belief in beliefs:
         for grant in grants:
             if grant.token > belief.token and grant.ended < belief.at:
@@ -95,7 +99,8 @@ def _beliefs(grants: Sequence[Grant], beliefs: Sequence[Belief]) -> Iterable[str
                 break
 
 
-def _writes(grants: Sequence[Grant], writes: Sequence[Write]) -> Iterable[str]:
+def no_write_of_an_earlier_holder(grants: Sequence[Grant], writes: Sequence[Write]) -> Iterable[str]:
+    """A store takes no write of an earlier holder after one of a later holder."""
     owners, highest = {each.token: each.client for each in grants}, 0
     for each in writes:
         if not each.accepted:

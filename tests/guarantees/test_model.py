@@ -1,0 +1,49 @@
+"""Each numbered promise of GUARANTEES.md leads to what the model says of it, or a line here says why not."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+TEXT: Final = Path(__file__).parents[2].joinpath("GUARANTEES.md").read_text("utf-8")
+PROMISES: Final = re.findall(r"^\| (\d+) \| \*\*\[?([^]*]+?)(?:\]\((\S+)\))?\.\*\*", TEXT, re.MULTILINE)
+
+WITHOUT: Final = {
+    "Once": "the numbers of turns are not in the model yet",
+    "Durability": "the model has no disk: a log that is left is compared with the answers",
+    "Nothing altered is served": "the model has no bytes",
+    "No gaps": "what one observer was shown is compared with the log",
+    "One past": "each way of reading the past is compared with the log",
+    "Leases": "sessions and leases are not in the model yet",
+    "Bounded memory": "the model has no memory",
+    "Fairness": "the model has no speed",
+    "Rights": "the model has no tokens: tests/abuse marks what is whose",
+    "Spark source": "its rows are compared with those of the log",
+    "Spark sink": "its batches are compared with epochs",
+    "Spaces": "the model is of one space",
+    "Grace": "sessions are not in the model yet",
+    "Archived once": "an archive is compared with the log",
+}
+"""Promises of which the model says nothing, and why."""
+
+
+def test_every_promise_is_found_here() -> None:
+    assert [int(number) for number, _, _ in PROMISES] == list(range(1, len(PROMISES) + 1))
+    assert len(PROMISES) == len(re.findall(r"^\| \d+ \| \*\*", TEXT, re.MULTILINE))
+
+
+def test_a_promise_is_in_the_model_or_says_why_not() -> None:
+    assert {name for _, name, place in PROMISES if not place} == WITHOUT.keys()
+
+
+@pytest.mark.parametrize(("name", "place"), [(name, place) for _, name, place in PROMISES if place])
+def test_the_place_is_there_and_says_what_it_promises(name: str, place: str) -> None:
+    file, _, qualified = place.partition("#")
+    module: Any = import_module(file.removesuffix(".py").replace("/", "."))
+    assert module.__name__.startswith("tests.model.")
+    assert reduce(getattr, qualified.split("."), module).__doc__
