@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
-from index.values.values import Record, Value
-from tests.generated.texts import CYCLE, HEADS, LITERALS, neighbour, pattern, text
+from index.values.values import Value
+from tests.generated.texts import CYCLE, HEADS, LITERALS, fact, neighbour, pattern, text
 from tests.model.space import ASSERT, REPLACE, RETRACT, SEND
 
 OWNERS: Final = ("s:1", "d:a")
-KEYS: Final = ("a", "b")
 HANDLES: Final = 6
 
 Action: TypeAlias = tuple[object, ...]
@@ -213,23 +212,8 @@ class _Drawing:
         """Returns a fact: often one of the latest, so that several owners claim it, and messages equal it."""
         if self.latest and self.random.random() < 0.35:
             return self.random.choice(self.latest[-3:])
-        self.latest.append(self._new_fact())
+        self.latest.append(fact(self.random, self.labels))
         return self.latest[-1]
-
-    def _new_fact(self) -> Value:
-        random = self.random
-        key, number = random.choice(KEYS), random.randrange(2)
-        match random.choice(self.labels):
-            case "m" | "b" as label:
-                return Record(label, key, number)
-            case "n" | "a" as label:
-                return Record(label, key)
-            case "e":
-                return Record("e", random.randrange(3), random.randrange(3))
-            case "w":
-                fields = [random.choice([key, number, (key, number)]) for _ in range(random.choice([3, 4]))]
-                return Record("w", *fields)
-        return Record("j", number)
 
 
 def _are_right(actions: Sequence[Action], held: set[int]) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from dataspace.rules.language.parser import read_rules
 from index.errors import UsageError
+from index.values.values import Record, Value
 
 SPANS: Final = (10, 15, 20, 30, 50)
 """Milliseconds."""
@@ -161,6 +162,25 @@ KEEPING: Final = (
 """Texts whose facts hold because they held."""
 
 ARITIES: Final = {"m": 2, "b": 2, "n": 1, "a": 1, "j": 1, "e": 2}
+
+
+KEYS: Final = ("a", "b")
+
+
+def fact(random: Random, labels: Sequence[str]) -> Value:
+    """Returns a fact with one of these labels."""
+    key, number = random.choice(KEYS), random.randrange(2)
+    match random.choice(labels):
+        case "m" | "b" as label:
+            return Record(label, key, number)
+        case "n" | "a" as label:
+            return Record(label, key)
+        case "e":
+            return Record("e", random.randrange(3), random.randrange(3))
+        case "w":
+            fields = [random.choice([key, number, (key, number)]) for _ in range(random.choice([3, 4]))]
+            return Record("w", *fields)
+    return Record("j", number)
 
 
 def pattern(random: Random, labels: Sequence[str]) -> str:

@@ -90,6 +90,13 @@ def twice(history: GroupHistory) -> None:
     history.entries.append(history.entries[at])
 
 
+def twice_at_once(history: GroupHistory) -> None:
+    """A note has an item twice."""
+    first = history.entries[done_at(history)[-1]]
+    assert isinstance(first, model.Done)
+    history.entries[done_at(history)[-1]] = model.Done([*first.items, *first.items])
+
+
 def of_nothing(history: GroupHistory) -> None:
     """An item is done that is none."""
     history.entries.append(model.Done([(10_000, 0)]))
@@ -168,6 +175,7 @@ def by_another_member(history: GroupHistory) -> None:
 
 PLANTED: Final[dict[Callable[[GroupHistory], None], Callable[[GroupHistory], Iterator[str]]]] = {
     twice: model.done_once,
+    twice_at_once: model.done_once,
     of_nothing: model.done_once,
     before_it_was: model.done_once,
     lost_epoch: model.done_once,

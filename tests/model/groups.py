@@ -11,7 +11,6 @@ Always: a function yields one sentence for each place where its promise is broke
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -94,6 +93,8 @@ class GroupHistory:
     told: list[Told] = field(default_factory=list)
     key: Callable[[Value], Hashable] | None = None
     reports: list[Report] = field(default_factory=list)
+    is_whole: bool = True
+    """False if the daemon was started again meanwhile: of an item of before it does not know whose it was."""
 
 
 def broken_groups(history: GroupHistory) -> list[str]:
@@ -122,6 +123,8 @@ class Items:
         """Those of them whose fact came again, and is an item anew."""
         self.failed: dict[At, tuple[int, int]] = {}
         """How often items have failed, and the epoch before that."""
+        self.revived: set[At] = set()
+        """Items that were dead letters, which have lost their place among those of their key."""
         self.number = 0
 
     def take(self, entry: Entry) -> None:
@@ -153,6 +156,7 @@ class Items:
                 for at, _ in items:
                     self.done.pop(at, None)
                     self.failed.pop(at, None)
+                    self.revived.add(at)
 
 
 def items_of(history: GroupHistory) -> Items:
@@ -172,11 +176,14 @@ def done_once(history: GroupHistory) -> Iterator[str]:
     """An item is done at most once, and not before it is there."""
     items = Items(history)
     for entry in history.entries:
-        for at in entry.items if isinstance(entry, Done) else ():
+        at_once = entry.items if isinstance(entry, Done) else ()
+        for at in at_once:
             if at not in items.values and at not in items.done:
                 yield f"{at} is done after epoch {items.number}, and no such item is before it"
             elif at in items.done:
                 yield f"{at} is done after epoch {items.number}, and was done after {items.done[at]}"
+        if len(set(at_once)) < len(at_once):
+            yield f"an item is done twice in one turn: {at_once}"
         items.take(entry)
 
 
@@ -186,15 +193,14 @@ def done_in_order(history: GroupHistory) -> Iterator[str]:
         return
     items = Items(history)
     for entry in history.entries:
-        at_once = entry.items if isinstance(entry, Done) else ()
         items.take(entry)
+        at_once = [at for at in entry.items if at in items.values] if isinstance(entry, Done) else []
+        free = items.done.keys() | items.gone.keys() | items.revived if at_once else ()
         for at in at_once:
-            if at in items.values:
-                mine = history.key(items.values[at])
-                for each, value in items.values.items():
-                    if each < at and each not in items.done | items.gone and history.key(value) == mine:
-                        yield f"{at} is done before {each}, which has the same key"
-                        break
+            mine = history.key(items.values[at])
+            before = [each for each in items.values if each < at and each not in free]
+            if blocking := [each for each in before if history.key(items.values[each]) == mine]:
+                yield f"{at} is done before {blocking[0]}, which has the same key"
 
 
 def left(history: GroupHistory) -> list[At]:
@@ -265,22 +271,22 @@ class _Since:
 
 
 def done_by_who_was_told(history: GroupHistory) -> Iterator[str]:
-    """What is reported as done is taken only from the member to which it is out, by its token."""
+    """What is reported as done is taken only from the member to which it is out, by its token.
+
+    After a restart the token alone counts."""
     known = {(each.member, each.at, each.token) for each in history.told}
     for report in history.reports:
         strange = [(at, token) for at, token in report.items if (report.member, at, token) not in known]
-        if report.is_taken and strange:
+        if report.is_taken and strange and history.is_whole:
             yield f"{report.member} has reported {strange} as done, which it never had"
 
 
 def done_as_it_was_told(history: GroupHistory) -> Iterator[str]:
     """An item is done only once it was handed out, unless its fact has gone."""
-    told = defaultdict[At, list[Told]](list)
-    for each in history.told:
-        told[each.at].append(each)
-    gone = items_of(history).gone
-    for at in done_in(history) if told else ():
-        if at not in told and at not in gone:
+    told = {each.at for each in history.told}
+    known = told | {at for report in history.reports for at, _ in report.items}
+    for at in set(done_in(history)) - known - items_of(history).gone.keys():
+        if told:
             yield f"{at} is done, and was delivered to nobody"
 
 

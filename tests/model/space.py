@@ -118,6 +118,12 @@ class Space:
         """Makes the turn that ``next`` asks for."""
         return self._next_state(self.claims, time)
 
+    def become(
+        self, claims: dict[str, dict[int, Value]], time: int, messages: Sequence[Value] = ()
+    ) -> Epoch | None:
+        """Makes a turn after which owners claim this, and which sends these, whatever its actions were."""
+        return self._next_state({at: each for at, each in claims.items() if each}, time, messages)
+
     def until(self, time: int) -> list[Epoch]:
         """Makes the turns that time alone makes up to a time: one for each instant at which facts change."""
         if not self.past.times:

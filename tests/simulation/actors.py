@@ -43,6 +43,8 @@ PATTERNS: Final = (
     "held($n, $k)",
     "seat($n, $who)",
     "stored($n, $who)",
+    "b($k, $v)",
+    "s($k)",
 )
 
 HEARTBEAT: Final = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tests.simulation import claiming, dividing, keeping, topics, working
+from tests.simulation import claiming, deriving, dividing, keeping, topics, working
 from tests.simulation.actors import Actor
 
 KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
@@ -19,6 +19,8 @@ KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
     "subscriber": topics.subscribe,
     "worker": working.work,
     "divider": dividing.divide,
+    "cheat": working.cheat,
+    "deriver": deriving.derive,
     "watcher": Actor.watch,
     "peeker": Actor.peek,
     "glancer": Actor.glance,
@@ -28,5 +30,5 @@ KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
     "end of items": dividing.finish,
 }
 
-LASTING: Final = ("watcher", "peeker", "subscriber", "worker", "divider")
+LASTING: Final = ("watcher", "peeker", "subscriber", "worker", "divider", "cheat")
 """Those that go on until a life ends."""

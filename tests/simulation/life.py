@@ -28,6 +28,7 @@ from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.steps import LAST
 from server.config.model import DURABLE
 from tests.guarantees.history import History
+from tests.guarantees.rules import DERIVED
 from tests.guarantees.validators import broken, durability, judged
 from tests.model.topics import KeptEpoch
 from tests.relay.store.memory import in_memory
@@ -126,6 +127,7 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
                     world.entries = _read_entries(partial(life.daemons.log_of, MAIN))
                 with _readable(world):
                     world.topic.epochs = _read_topic(life.daemons.journal, world)
+        world.starts = life.daemons.starts
         if life.daemons.starts == 1:  # else they were shown what a crash has lost
             for name, (space, view) in world.eager.items():
                 world.histories[space].views[name] = view
@@ -153,7 +155,7 @@ def _broken(world: World) -> Iterator[str]:
         else:
             yield from broken(history)
     if any(each.kind == "worker" for each in world.plan.actors) and not world.is_cut_short:
-        yield from [f"groups: {said}" for said in misdone(world, world.entries)]
+        yield from [f"groups: {said}" for said in misdone(world)]
     if any(each.kind == "divider" for each in world.plan.actors) and not world.is_cut_short:
         yield from [f"groups: {said}" for said in misdivided(world)]
 
@@ -164,6 +166,8 @@ def _count(world: World) -> None:
     world.count(Occurrence.REFUSED, sum(isinstance(each.answer, str) for each in turns))
     world.count(Occurrence.EXPECTED, sum(each.answer == "expectation" for each in turns))
     world.count(Occurrence.SHARED, sum(bool(each.others) for each in turns if isinstance(each.answer, int)))
+    derived = [each for history in world.histories.values() for epoch in history.log for each in epoch.claims]
+    world.count(Occurrence.DERIVED, sum(len(each.asserted) for each in derived if each.owner == DERIVED))
     world.count(Occurrence.SIDE, len(world.histories[SIDE].log))
     world.count(Occurrence.TOPIC, len(world.topic.epochs))
     world.count(Occurrence.CRASHED, sum(bool(each.crashed) for each in world.topic.epochs))

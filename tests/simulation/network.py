@@ -436,6 +436,7 @@ class Network:
         line = Line(self, number, near, listening.host, random)
         self.lines.append(line)
         self.trace("connected", line.name)
-        address = ("127.0.0.1", 40_000 + sum(self._numbers.values()))
+        places = list(self._numbers)  # each host has an address of its own: it is another principal
+        address = (f"127.0.{places.index(near.name) // 250}.{places.index(near.name) % 250 + 2}", 40_000)
         listening.offer(Socket(line, listening.host, line.up, line.down, address))
         return Socket(line, near, line.down, line.up, ("127.0.0.1", port))

@@ -66,6 +66,8 @@ class Occurrence(Enum):
     JOB = "jobs that were done in a turn"
     ITEM = "items of topics that members of a group have divided"
     FORGOTTEN = "jobs that a worker has forgotten"
+    CHEATED = "jobs that were reported by a client that had none of them"
+    DERIVED = "facts that rules have derived"
     LATE = "jobs that another worker had when they were done"
     PROMOTED = "followers that led after their leader"
     MOVED = "clients that went on at another daemon"
@@ -83,7 +85,7 @@ class Occurrence(Enum):
     STUCK = "daemons that were killed while they waited for the store"
 
 
-JUDGED: Final = sorted(VALIDATORS.keys() - {"rules", "rights"})
+JUDGED: Final = sorted(VALIDATORS.keys() - {"rights"})
 """The validators for which lives have material."""
 
 COUNTED: Final = {each.name: each.value for each in Occurrence} | {

@@ -144,6 +144,7 @@ def _single(seed: int) -> Plan:
     actors += _workers(seed, len(actors))
     if "publisher" in doers:
         actors += _dividers(seed, len(actors))
+    actors += _derivers(seed, len(actors))
     faults = _faults(random, FAULTS, random.randint(0, 7))
     show = Random(f"show {seed}").choice((DURABLE, DURABLE, DURABLE, None))
     return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)), show)
@@ -192,11 +193,25 @@ def _stored(plan: Plan) -> Plan:
 
 
 def _workers(seed: int, number: int) -> list[Part]:
-    """Returns the members of a group, in half of all lives."""
+    """Returns the members of a group, in half of all lives, and one that is none and reports their jobs."""
     random = Random(f"workers {seed}")
-    return [
+    workers = [
         Part("worker", random.getrandbits(32), _instant(random, 1.0), number=number + at, rank=at)
         for at in range(random.choice((0, 0, 2, 3)))
+    ]
+    cheats = [Part("cheat", random.getrandbits(32), 0.0, number=number + len(workers))] if workers else []
+    return [*workers, *cheats]
+
+
+def _derivers(seed: int, number: int) -> list[Part]:
+    """Returns owners whose turns and rules are drawn, in half of all lives."""
+    random = Random(f"derivers {seed}")
+    space = random.choice((MAIN, MAIN, SIDE))
+    return [
+        Part(
+            "deriver", random.getrandbits(32), _instant(random, 4.0), number=number + at, space=space, rank=at
+        )
+        for at in range(random.choice((0, 0, 1, 2)))
     ]
 
 

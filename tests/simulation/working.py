@@ -8,8 +8,10 @@ Always: as ``actors``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from random import Random
 from typing import Any, Final
 
 import trio
@@ -22,15 +24,16 @@ from dataspace.kernel.changes import Epoch
 from index.patterns.text import parse_pattern
 from relay.log.notes import Note
 from tests.guarantees.groups import entries_of
-from tests.model.groups import GroupHistory, Told, broken_groups, done_in, left
+from tests.model.groups import At, GroupHistory, Report, Told, broken_groups, done_in, items_of, left
 from tests.model.patterns import match
 from tests.simulation.actors import OF_THE_DISK, Actor
 from tests.simulation.occurrences import Occurrence
-from tests.simulation.plan import SECONDS
+from tests.simulation.plan import MAIN, SECONDS
 from tests.simulation.world import World
 
 GROUP: Final = "work"
-PATTERN: Final = "said($who, $n)"
+PATTERNS: Final = ("said($who, $n)", "said($who, $n)", "busy($who, $n)")
+"""What a group divides in a life: messages, or facts, of which most go before they are done."""
 ACK_WITHIN: Final = 1.5
 FAITHFUL: Final = SECONDS + 2.0
 """From when on workers do each job at once: a clock that stands still makes all that is put off later."""
@@ -41,13 +44,18 @@ GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied")
 
 async def work(actor: Actor) -> None:
     """Takes jobs until the life ends."""
-    key = actor.world.random("key").choice((None, "who"))
+    pattern, key, attempts = _options(actor.world)
     async with actor.connected(owner=f"worker{actor.part.rank}") as space:
         while True:
             in_flight = actor.random.choice((1, 1, 3, 8))
             try:
                 async with space.consume(
-                    PATTERN, group=GROUP, key=key, in_flight=in_flight, ack_within=ACK_WITHIN, attempts=0
+                    pattern,
+                    group=GROUP,
+                    key=key,
+                    in_flight=in_flight,
+                    ack_within=ACK_WITHIN,
+                    attempts=attempts,
                 ) as jobs:
                     async for job in jobs:
                         await _take(actor, space, jobs, job)
@@ -55,6 +63,59 @@ async def work(actor: Actor) -> None:
                 if refusal.code not in GOES_ON:
                     raise
             await trio.sleep(0.1)
+
+
+async def cheat(actor: Actor) -> None:
+    """Reports jobs that others have or had, or that nobody has yet; gives them back, and buries them.
+
+    All of it must be refused; after a restart the daemon does not know whose a job was.
+    """
+    world, random = actor.world, actor.random
+    async with actor.connected(owner="cheat") as space:
+        while True:
+            await trio.sleep(random.choice((0.02, 0.1, 0.5)))
+            at, token = _guessed(world, random)
+            verb = random.choice(("done", "done", "done", "again", "dead"))
+            world.trace("cheats", verb, *at, token)
+            try:
+                if verb == "done":
+                    await _report_falsely(actor, space, at, token)
+                else:
+                    said = dataspace.Map({"group": GROUP, verb: ((*at, token),)})
+                    await space.request("settle", said)
+                    world.accuse(f"a client without jobs may say {verb} of {at} with token {token}")
+            except (Broken, DataspaceError) as error:
+                if isinstance(error, Refused) and error.code in ("not-yours", "out-of-order", "bad-request"):
+                    world.count(Occurrence.CHEATED)
+
+
+def _guessed(world: World, random: Random) -> tuple[At, int]:
+    """Returns an item and a token: of a job of another's, mostly of one that is not done; or what may come
+    next."""
+    told = world.told[GROUP]
+    if not told:
+        return (world.last[MAIN], 0), 1
+    done = {at for report in world.reports[GROUP] for at, _ in report.items}
+    undone = [each for each in told if each.at not in done]
+    one = random.choice(undone if undone and random.random() < 0.8 else told)
+    newest = max(each.token for each in told)
+    match random.randrange(4):
+        case 0:
+            return (world.last[MAIN], random.randrange(2)), newest + random.randint(1, 3)
+        case 1:
+            return one.at, newest + random.randint(0, 3)
+    return one.at, one.token
+
+
+async def _report_falsely(actor: Actor, space: dataspace.RemoteSpace, at: At, token: int) -> None:
+    draft = space.draft()
+    draft.assert_(Record("worked", *at))
+    count = actor.random.choice((1, 1, 2))
+    draft.deliveries = ((GROUP, (*at, token) * count),)
+    ticket = await space.submit(draft)
+    await actor.note("owner:cheat", ticket)
+    await ticket.wait()
+    actor.world.reports[GROUP].append(Report(actor.host.name, ((at, token),) * count, is_taken=True))
 
 
 async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job) -> None:
@@ -72,7 +133,20 @@ async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs
         await trio.sleep(ACK_WITHIN + 0.2)  # somebody else may have it by now
         await report(actor, space, jobs, job, "worked")
     else:
+        if 0.9 < chance < 1.0:
+            await _report_twice(actor, space, job)
         await report(actor, space, jobs, job, "worked")
+
+
+async def _report_twice(actor: Actor, space: dataspace.RemoteSpace, job: dataspace.Job) -> None:
+    """Reports a job twice in one turn, which is refused."""
+    draft = space.draft()
+    draft.assert_(Record("worked", job.epoch, job.position))
+    draft.deliveries = ((GROUP, job.cell * 2),)
+    with contextlib.suppress(DataspaceError, Broken):
+        ticket = await space.submit(draft)
+        await actor.note(f"owner:worker{actor.part.rank}", ticket)
+        await ticket.wait()
 
 
 def note_told(actor: Actor, group: str, job: dataspace.Job) -> None:
@@ -103,6 +177,7 @@ async def report(
     draft.assert_(Record(label, job.epoch, job.position))
     try:
         draft.deliveries = await jobs.deliveries([job])
+        note_told(actor, jobs.group, job)  # with another token, where it was kept in a restart
         ticket = await space.submit(draft)
         await actor.note(f"owner:{actor.part.kind}{actor.part.rank}", ticket, after)
         await ticket.wait()
@@ -114,6 +189,8 @@ async def report(
             raise
     else:
         forget([job])
+        cells = [((epoch, position), token) for _, (epoch, position, token) in draft.deliveries]
+        actor.world.reports[jobs.group].append(Report(actor.host.name, tuple(cells), is_taken=True))
         actor.world.count(Occurrence.JOB)
 
 
@@ -125,6 +202,9 @@ async def finish(actor: Actor, group: str = GROUP) -> None:
             try:
                 answer: Any = await space.request("groups", dataspace.Map({"group": group}))
                 is_idle = answer[0]["undone"] == answer[0]["behind"] == 0
+                if is_idle and answer[0]["dead"]:
+                    await space.request("group-alter", dataspace.Map({"group": group, "what": "retry"}))
+                    is_idle = False
                 if is_idle and was_idle:
                     return
                 await space.sync()
@@ -136,37 +216,44 @@ async def finish(actor: Actor, group: str = GROUP) -> None:
             await trio.sleep(0.1)
 
 
-def misdone(world: World, entries: Sequence[Epoch | Note]) -> Iterator[str]:
+def misdone(world: World) -> Iterator[str]:
     """Yields what is wrong with the jobs of a life, by the entries of its log."""
-    key = _who if _has_key(world) else None
+    pattern, key, _ = _options(world)
     history = GroupHistory(
-        *(partial(match, parse_pattern(PATTERN)), entries_of(entries, GROUP), world.told[GROUP], key),
+        partial(match, parse_pattern(pattern)),
+        entries_of(world.entries, GROUP),
+        world.told[GROUP],
+        (lambda value: value.fields[0]) if key else None,  # type: ignore[union-attr]  # a record
         world.reports[GROUP],
+        is_whole=world.starts == 1,
     )
-    yield from misreported(history, entries, "worked")
+    yield from misreported(history, world.entries, "worked")
 
 
 def misreported(history: GroupHistory, entries: Sequence[Epoch | Note], label: str) -> Iterator[str]:
     """Yields what is wrong with a group whose members assert a fact with this label for each item."""
     yield from broken_groups(history)
-    results = [
-        (fact.fields[0], fact.fields[1])
+    facts = [
+        fact
         for entry in entries
         if isinstance(entry, Epoch)
         for fact in entry.added
-        if isinstance(fact, Record) and fact.label == label
+        if isinstance(fact, Record)
     ]
+    results = [fact.fields[:2] for fact in facts if fact.label == label]
+    dead = {fact.fields[1:3] for fact in facts if fact.label == "dead"}
     if len(set(results)) < len(results):
         yield "an item has two results"
-    if set(results) != set(done_in(history)):
-        yield f"items with a result or done, and not both: {set(results) ^ set(done_in(history))}"
+    done = set(done_in(history))
+    told = set(results) | dead
+    if odd := (told - done) | (done - told - items_of(history).gone.keys()):
+        yield f"items with a result or done, and not both: {odd}"
     if lost := left(history):
         yield f"items that nobody has done: {lost}"
 
 
-def _who(value: Any) -> Any:
-    return value.fields[0]
-
-
-def _has_key(world: World) -> bool:
-    return world.random("key").choice((None, "who")) is not None
+def _options(world: World) -> tuple[str, str | None, int]:
+    """Returns what the group of a life divides, by which key, and how often an item may fail."""
+    random = world.random("key")
+    key = random.choice((None, "who"))
+    return random.choice(PATTERNS), key, random.choice((0, 0, 2))

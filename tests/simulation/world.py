@@ -63,6 +63,8 @@ class World:
         """All that clients do; it ends once anything is wrong."""
         self.counts: Final[Counter[str]] = Counter()
         """How often something happened that a test demands of many lives."""
+        self.starts = 0
+        """How many daemons there were, in the end."""
         self.events = 0
         self.last = dict.fromkeys(SPACES, 0)
         """The latest epoch of each space that was acknowledged."""
