@@ -120,6 +120,8 @@ class Pipe:
                 await self._spoken.park()
             if self.is_abandoned:
                 self._line.reset("the reader has gone")
+            if self.flight:
+                self._line.network.before_delivery(self._line)
             if self._has_some():
                 self._deliver()
         self._is_moving = False
@@ -368,6 +370,8 @@ class Network:
         self.lines: list[Line] = []
         self.barred: dict[frozenset[str], int] = {}
         """Pairs of hosts between which nothing passes; how often each is barred."""
+        self.before_delivery: Callable[[Line], None] = lambda _line: None
+        """Called before some bytes reach one end of a connection; it may end a host there."""
         self._admitted = ParkingLot()
         self._seed = seed
         self._numbers: dict[str, int] = {}
