@@ -86,6 +86,7 @@ INSPECTED: Final = frozenset(
         "readers",
         "costliest_rule",
         "principals",
+        "memory_parts",
     ]
 )
 """The parts of the status that are shown only to bearers that may inspect the daemon."""
@@ -402,6 +403,7 @@ class Daemon(DaemonState):
             "slow_fallen_behind": self.delivery.counts.fallen_behind,
             "memory_bytes": resident,
             "memory_accounted_bytes": self.memory.used,
+            "memory_parts": Map(self.memory.parts),
             "memory_limit": self.memory.limit,
             "memory_peak_bytes": max(peak, resident),
         }

@@ -232,6 +232,8 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
 
     Metric("dataspace_memory_accounted_bytes", "gauge", "Memory that the daemon accounts for.",
            lambda of: of.daemon.memory.used),
+    Metric("dataspace_memory_part_bytes", "gauge", "The parts of that; `start` is without clients.",
+           lambda of: of.daemon.memory.parts, ("part",)),
     Metric("dataspace_memory_limit_bytes", "gauge", "limits.memory: growth beyond is refused.",
            lambda of: of.daemon.memory.limit),
     Metric("dataspace_memory_trims", "counter", "Times free memory was given back to the system.",

@@ -7,6 +7,7 @@ end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -222,10 +223,12 @@ class DaemonState(Shared):
             self.counts.left(ended.hosted.name, ended.turns, ended.received, ended.sending.sent)
         super().left(guest)
 
-    def accounted(self) -> int:
-        """Returns about how many bytes are in use beside the code; O(spaces, topics and connections)."""
-        unheard = sum([each.sending.unheard for each in self.connections.values()])
-        return super().accounted() + self.topics.bytes + unheard
+    def memory_parts(self) -> Counter[str]:
+        """Returns about how many bytes each part has in use; O(spaces, topics and connections)."""
+        parts = super().memory_parts()
+        parts["topics"] = self.topics.bytes
+        parts["connections"] += sum([each.sending.unheard for each in self.connections.values()])
+        return parts
 
 
 # -- Measurements that repeat ----------------------------------------------------------------------

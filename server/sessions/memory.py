@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -48,13 +48,16 @@ def waiting_limit(stated: int, memory: int) -> int:
 
 
 class Memory:
-    """The memory of one daemon: ``accounted`` adds up what is in use, beside the ``base`` of its start."""
+    """The memory of one daemon: the bytes of its start, and the parts that grow with clients."""
 
-    def __init__(self, limit: int, base: int, accounted: Callable[[], int]) -> None:
-        """``limit`` is in bytes; 0 is ``SHARE`` of what the machine, or the control group, has."""
+    def __init__(self, limit: int, base: int, measure: Callable[[], Mapping[str, int]]) -> None:
+        """``limit`` is in bytes; 0 is ``SHARE`` of what the machine, or the control group, has.
+
+        ``base`` are the bytes of the start; ``measure`` returns the bytes of each part.
+        """
         self.limit = memory_limit(limit)
         self.base: Final = base
-        self._accounted = accounted
+        self._measure = measure
         self.used = base
         self.trims = 0
         """How often memory was given back to the system."""
@@ -73,9 +76,14 @@ class Memory:
                 )
         self.used += size
 
+    @property
+    def parts(self) -> dict[str, int]:
+        """Returns the bytes of each part, the start included: ``used`` is their sum."""
+        return {"start": self.base, **self._measure()}
+
     def refresh(self) -> None:
         """Adds up what is in use."""
-        self.used = self.base + self._accounted()
+        self.used = self.base + sum(self._measure().values())
 
     async def run(self) -> None:
         """Adds up, and gives back what is not in use, until cancelled."""

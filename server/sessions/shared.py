@@ -9,6 +9,7 @@ Always: a connection is counted from its admission until ``left``, and as a stra
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -27,7 +28,7 @@ from server.sessions.flushing import Flushing, Surety
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
 from server.spaces.leader import no_space
-from server.spaces.measures import accounted_bytes
+from server.spaces.measures import memory_parts
 from server.spaces.sessions import NUMBERS
 from server.spaces.space import HostedSpace, now
 from server.spaces.traces import Recorder
@@ -107,7 +108,7 @@ class Shared:
         """The connections without a hello by number, in the order in which they came."""
         self.streams = 0
         """Streams that are open, of all connections."""
-        self.memory = Memory(config.limits.memory, resident_bytes(), self.accounted)
+        self.memory = Memory(config.limits.memory, resident_bytes(), self.memory_parts)
         self.accounts = Accounts(config.quotas, self.memory.admit, config.quotas_of_tokens())
         self.recorder = recorder
         """Where turns are traced; None where they are not."""
@@ -233,9 +234,13 @@ class Shared:
         self.guests.pop(guest.number, None)
         self.greeted(guest)
 
-    def accounted(self) -> int:
-        """Returns about how many bytes are in use beside the code; O(spaces)."""
-        replays = REPLAY_BYTES * (self.limits.all_replays - self.replays.value)
-        spaces = sum([accounted_bytes(each) for each in self.spaces.values()])
-        waiting = self.delivery.room.used + self.delivery.room.states
-        return spaces + waiting + replays + CONNECTION_BYTES * len(self.guests)
+    def memory_parts(self) -> Counter[str]:
+        """Returns about how many bytes each part has in use, beside the code; O(spaces)."""
+        parts = Counter(
+            waiting=self.delivery.room.used + self.delivery.room.states,
+            replays=REPLAY_BYTES * (self.limits.all_replays - self.replays.value),
+            connections=CONNECTION_BYTES * len(self.guests),
+        )
+        for each in self.spaces.values():
+            parts.update(memory_parts(each))
+        return parts

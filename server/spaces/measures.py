@@ -24,24 +24,24 @@ IDENTITY_BYTES: Final = 2048
 """About the bytes of a prepared operation, of a fact of a ledger, and of a remembered identity."""
 
 
-def accounted_bytes(hosted: HostedSpace) -> int:
-    """About how many bytes of memory a space has in use; O(1)."""
+def memory_parts(hosted: HostedSpace) -> dict[str, int]:
+    """About how many bytes of memory each part of a space has in use; O(1).
+
+    Whatever clients can make grow is in one of the parts.
+    """
     space, rules = hosted.space, hosted.space.rules
     derived = 0 if rules.program is None else rules.program.budget.held
-    return (
-        space.facts_bytes
-        + space.interests.size
-        + size_of(rules.claimed, derived)
-        + rules.times.bytes
-        + PREPARED_FACTOR * hosted.prepared.statistics().bytes
-        + LEDGER_BYTES * hosted.ledgers.statistics().known
-        + IDENTITY_BYTES * (len(hosted.clients) + len(hosted.leases) + hosted.sessions.waiting)
-        + hosted.commits.recent.bytes
-        + hosted.conditions.bytes
-        + hosted.log.cursors.bytes
-        + hosted.group_items.used
-        + hosted.groups.feeding.bytes
-    )
+    prepared = PREPARED_FACTOR * hosted.prepared.statistics().bytes
+    return {
+        "facts": space.facts_bytes,
+        "patterns": space.interests.size,
+        "rules": size_of(rules.claimed, derived) + rules.times.bytes,
+        "publications": prepared + LEDGER_BYTES * hosted.ledgers.statistics().known,
+        "identities": IDENTITY_BYTES * (len(hosted.clients) + len(hosted.leases) + hosted.sessions.waiting),
+        "conditions": hosted.conditions.bytes,
+        "groups": hosted.group_items.used + hosted.groups.feeding.bytes,
+        "past": hosted.commits.recent.bytes + hosted.log.cursors.bytes,
+    }
 
 
 def lag_of(hosted: HostedSpace) -> FollowerLag:

@@ -10,12 +10,12 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import Record, Refused
+from dataspace import Map, Record, Refused
 from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
 from relay.log.cursors import RowCounts
 from server.sessions.memory import Memory, _group_limits, available, give_back, resident_bytes
-from server.spaces.measures import accounted_bytes
+from server.spaces.measures import memory_parts
 from tests.server.peers import turn
 from tests.server.processes import DaemonProcess
 from tests.server.streams.inside import inside
@@ -27,7 +27,7 @@ EACH = 200
 
 def test_growth_beyond_the_limit_is_refused_by_its_name_until_there_is_room() -> None:
     used = 0
-    memory = Memory(1_000, 100, lambda: used)
+    memory = Memory(1_000, 100, lambda: {"facts": used})
     memory.admit(1, 400)
     memory.admit(1, 400)
     used = 800
@@ -41,7 +41,7 @@ def test_growth_beyond_the_limit_is_refused_by_its_name_until_there_is_room() ->
 
 
 def test_without_a_setting_it_is_half_of_what_there_is() -> None:
-    assert Memory(0, 0, lambda: 0).limit == available() // 2
+    assert Memory(0, 0, dict).limit == available() // 2
     assert 0 < available() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert resident_bytes() > MIB
 
@@ -132,14 +132,59 @@ async def test_what_is_kept_of_the_past_is_accounted(tmp_path: Path) -> None:
     async with inside(tmp_path) as daemon:
         wire = daemon.connect()
         await wire.greet("~writer")
-        before = accounted_bytes(daemon.hosted)
+        before = memory_parts(daemon.hosted)["past"]
         for sequence in range(1, 101):
             await wire.say(turn(sequence, (SEND, Record("said", sequence, "x" * 1_000))))
         while daemon.hosted.commits.durable < 100:
             assert isinstance(await wire.hear(), p.Accepted)
-        grown = accounted_bytes(daemon.hosted) - before
+        grown = memory_parts(daemon.hosted)["past"] - before
         assert grown == daemon.hosted.commits.recent.bytes > 200_000
         bag = RowCounts()
         bag.change([("x" * 1_000, at) for at in range(100)], ())
         daemon.hosted.log.cursors.leave("p", 1, bag)
-        assert accounted_bytes(daemon.hosted) - before == grown + bag.bytes
+        assert memory_parts(daemon.hosted)["past"] - before == grown + bag.bytes
+
+
+async def _parts(url: str) -> dict[str, int]:
+    async with dataspace.connect(url) as space:
+        told = await space.status()
+    assert isinstance(told["memory_parts"], Map)
+    parts = {str(name): size for name, size in told["memory_parts"].pairs() if isinstance(size, int)}
+    assert sum(parts.values()) == told["memory_accounted_bytes"]
+    return parts
+
+
+@pytest.mark.slow
+async def test_the_parts_add_up_and_what_a_client_made_grow_is_given_back(daemon: DaemonProcess) -> None:
+    before = await _parts(daemon.url)
+    async with dataspace.connect(daemon.url) as space:
+        await space.assert_(Record("held", "x" * 5_000))
+        await space.assert_(Record("rule", "r", "derived($x) <- held($x)"))
+        async with (
+            space.observe("held($x)") as seen,
+            space.consume("job($n)", group="work") as jobs,
+            space.publish("steps", retain=100_000) as publication,
+        ):
+            await seen.__anext__()
+            for n in range(20):
+                await space.send(Record("job", n))
+            await jobs.__anext__()
+            await publication.finish("x" * 5_000, then=1)
+            await publication.flush()
+            during = await _parts(daemon.url)
+    grown = {name for name, size in during.items() if size > before[name]}
+    assert grown == {"facts", "patterns", "rules", "identities", "groups", "past", "topics", "connections"}
+    with trio.fail_after(60):
+        while True:
+            after = await _parts(daemon.url)
+            left = {name for name, size in after.items() if size > before[name]}
+            if left <= {
+                "facts",
+                "patterns",
+                "groups",
+                "past",
+                "identities",
+            }:  # the definition of the group, and its jobs
+                break
+            await trio.sleep(0.05)
+    assert after["facts"] < during["facts"]
