@@ -156,10 +156,11 @@ class EventSource:
         last: str = "",
         token: str = "",
         topic: str = "",
+        space: str = "main",
         **query: object,
     ) -> None:
         """Observes a pattern, or subscribes to a topic."""
-        path = with_query("/v1/spaces/main/observe", pattern=pattern, **query)
+        path = with_query(f"/v1/spaces/{space}/observe", pattern=pattern, **query)
         if topic:
             path = with_query(f"/v1/topics/{topic}/events", **query)
         headers = {"Accept": "text/event-stream"}
