@@ -34,7 +34,7 @@ from server.conditions import Judgement, reading
 from server.config.rights import OPEN, Permit
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
-from server.owners.turn_numbers import refusal
+from server.owners.turn_numbers import is_applied, refusal
 from server.sessions.peer import Peer
 from server.spaces.groups.group import Settled
 from server.spaces.groups.settling import Done
@@ -299,9 +299,9 @@ async def _published(hosted: HostedSpace, client: str, sequence: int) -> int | N
     if sequence > known.sequence:
         return None
     epoch = (await hosted.find_turns(known, [sequence])).get(sequence)
-    if not epoch:
-        raise refusal(sequence, epoch)
-    return epoch
+    if is_applied(epoch):
+        return epoch
+    raise refusal(sequence, epoch)
 
 
 # -- Requests --------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ from relay.store.sqlite.tables import SqliteLog
 __all__ = ["LogReader", "LogStatistics"]
 
 
+NOT_APPLIED: Final = -1
+"""In place of the epoch of a turn that was not applied: a turn without effect in an empty space has 0."""
+
 PORTION_BYTES: Final = 1 << 20
 """Bytes of segments that a reader takes at once who does not read in the loop's own thread."""
 
@@ -312,8 +315,8 @@ class LogReader(StoreReader[LogTables]):
     def find_turns(self, client: str, wanted: Iterable[int], *, upto: int | None = None) -> dict[int, int]:
         """Returns the epochs of a client's turns, all of them below its highest applied one.
 
-        A turn that was not applied has epoch 0; a turn is left out if the segments that would show it are not
-        retained.  ``upto`` is an epoch that is later than all of them, or as late.
+        A turn that was not applied has ``NOT_APPLIED``; a turn is left out if the segments that would show it
+        are not retained.  ``upto`` is an epoch that is later than all of them, or as late.
 
         Reads the newest segments first, decodes few, and ends with the first turn below all wanted turns,
         since a client's turns ascend.  O(log) at worst.
@@ -323,17 +326,17 @@ class LogReader(StoreReader[LogTables]):
         try:
             for sequence, number in self._turns_of(client, upto):
                 if before is not None and sequence > before:  # an earlier bearer of a name that was forgotten
-                    return found | dict.fromkeys(left, 0)
+                    return found | dict.fromkeys(left, NOT_APPLIED)
                 before = sequence
                 while left and left[-1] > sequence:
-                    found[left.pop()] = 0
+                    found[left.pop()] = NOT_APPLIED
                 if left and left[-1] == sequence:
                     found[left.pop()] = number
                 if not left:
                     return found
         except Refused:  # what was next has just gone
             return found
-        return found if self.held_from > 1 else found | dict.fromkeys(left, 0)
+        return found if self.held_from > 1 else found | dict.fromkeys(left, NOT_APPLIED)
 
     def _turns_of(self, client: str, upto: int | None) -> Iterator[tuple[int, int]]:
         """Yields a client's turns and their epochs, the newest first."""

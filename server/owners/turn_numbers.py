@@ -19,11 +19,12 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Collection, MutableMapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Origin
 from relay.log.notes import origin as origin_note
+from relay.log.reader import NOT_APPLIED
 from server.config.principals import IDENTITIES, NAME_BYTES, check_name
 from server.owners.accounts import Account
 
@@ -160,11 +161,11 @@ class Client:
         if skipped > WINDOW or not self._epochs:
             self._first, self._epochs = sequence, array("q")
         else:
-            self._epochs.extend([0] * skipped)
+            self._epochs.extend([NOT_APPLIED] * skipped)
         return self._epochs
 
     def epoch_of(self, sequence: int) -> int | None:
-        """The epoch that a turn became, 0 if it was not applied, None unless it is among the latest.
+        """The epoch that a turn became, ``NOT_APPLIED``, or None unless it is among the latest.
 
         For turns up to the highest that was applied.
         """
@@ -180,12 +181,17 @@ class Client:
     @property
     def first_epoch(self) -> int | None:
         """The epoch of the oldest turn that is remembered: those before it are in the log up to there."""
-        return next((epoch for epoch in self._epochs if epoch), None)
+        return next((epoch for epoch in self._epochs if epoch != NOT_APPLIED), None)
+
+
+def is_applied(epoch: int | None) -> TypeGuard[int]:
+    """True if a turn has become this epoch: if it is known, and the turn was applied."""
+    return epoch is not None and epoch != NOT_APPLIED
 
 
 def refusal(sequence: int, epoch: int | None) -> Refused:
-    """What to answer to an old turn that was not applied (epoch 0), or that is not known any more (None)."""
-    if epoch == 0:
+    """What to answer to an old turn that was ``NOT_APPLIED``, or that is not known any more (None)."""
+    if epoch == NOT_APPLIED:
         text = f"turn {sequence} was refused or never came, and a later one was applied: send it anew"
         return Refused("not-applied", text)
     text = f"turn {sequence} is older than what the log retains: whether it was applied is not known"

@@ -29,7 +29,7 @@ from dataspace.wire.verbs import VERBS, Arguments
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
-from server.owners.turn_numbers import refusal
+from server.owners.turn_numbers import is_applied, refusal
 from server.sessions.peer import Peer, goodbye_of
 from server.sessions.watch import Watch
 
@@ -238,7 +238,7 @@ class OldTurns:
             self._running = False
 
     def _say(self, sequence: int, epoch: int | None) -> None:
-        if epoch:
+        if is_applied(epoch):
             self._peer.say(p.Accepted(sequence, (epoch,)))
         else:
             refused = refusal(sequence, epoch)

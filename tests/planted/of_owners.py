@@ -47,7 +47,7 @@ ROWS: Final[Rows] = {
     ],
     "server.owners.turn_numbers": [
         ("waiting-turn-after-a-later-one", "Client.begin", "sequence <= self.sequence", "False"),
-        ("skipped-turns-applied", "Client._skip", "self._epochs.extend([0] * skipped)", "pass"),
+        ("skipped-turns-applied", "Client._skip", "self._epochs.extend([NOT_APPLIED] * skipped)", "pass"),
     ],
     "server.connections.acting": [
         (

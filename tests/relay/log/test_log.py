@@ -15,6 +15,7 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch
 from index.values.values import Record
 from relay.log.log import BLOCK, Log
+from relay.log.reader import NOT_APPLIED
 from relay.log.retention import Retention
 from relay.log.segments import encode
 from relay.store.errors import LogDamaged, LogFailed
@@ -78,14 +79,16 @@ def test_a_turn_is_found_by_its_client_and_sequence(log: Log) -> None:
     for number in range(1, 20):
         append(log, epoch(number, flight(number), client=f"client-{number % 2}"))
     assert log.find_turns("client-1", [17]) == {17: 17}
-    assert log.find_turns("client-0", [17]) == {17: 0}, "there is no such turn, and it would be here"
-    assert log.find_turns("nobody", [1]) == {1: 0}
+    assert log.find_turns("client-0", [17]) == {17: NOT_APPLIED}, (
+        "there is no such turn, and it would be here"
+    )
+    assert log.find_turns("nobody", [1]) == {1: NOT_APPLIED}
 
 
 def test_a_name_that_was_forgotten_has_its_new_turns_only(log: Log) -> None:
     for number, sequence in enumerate((1, 2, 3, 2, 4), 1):
         append(log, Epoch(number, 10 * number, added=[flight(number)], client="~c", sequence=sequence))
-    assert log.find_turns("~c", [1, 2, 3, 4]) == {1: 0, 2: 4, 3: 0, 4: 5}
+    assert log.find_turns("~c", [1, 2, 3, 4]) == {1: NOT_APPLIED, 2: 4, 3: NOT_APPLIED, 4: 5}
 
 
 def test_turns_before_what_is_retained_are_not_known(log: Log) -> None:
@@ -98,7 +101,7 @@ def test_turns_before_what_is_retained_are_not_known(log: Log) -> None:
     oldest = log.oldest
     assert 1 < oldest <= 11
     wanted = range(1, 39)
-    known = {at: at // 2 if at % 2 == 0 else 0 for at in wanted if at >= 2 * oldest}
+    known = {at: at // 2 if at % 2 == 0 else NOT_APPLIED for at in wanted if at >= 2 * oldest}
     assert log.find_turns("c", wanted) == known
     assert log.find_turns("c", wanted, upto=19) == known
     assert log.find_turns("c", range(1, 31), upto=15) == {at: known[at] for at in known if at <= 30}
@@ -117,11 +120,11 @@ def test_turns_are_found_as_they_were_written(
     number, told = 0, dict[tuple[str, int], int]()
     for client, step, silent in turns:
         newest[client] += step
-        number += not silent or number == 0
+        number += not silent
         told[client, newest[client]] = number
         written.append(
             Epoch(number, 10, client=client, sequence=newest[client], silent=silent)
-            if silent and number
+            if silent
             else Epoch(number, 10, added=[flight(number)], client=client, sequence=newest[client])
         )
     with TemporaryDirectory() as directory, closing(Log.open(Path(directory))) as log:
@@ -129,7 +132,7 @@ def test_turns_are_found_as_they_were_written(
             append(log, *written[at : at + size])
         for client, highest in newest.items():
             wanted = data.draw(st.sets(st.integers(1, highest))) if highest else set()
-            expected = {at: told.get((client, at), 0) for at in wanted}
+            expected = {at: told.get((client, at), NOT_APPLIED) for at in wanted}
             assert log.find_turns(client, wanted) == expected
             assert log.find_turns(client, wanted, upto=number) == expected
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
+from relay.log.reader import NOT_APPLIED
 from server.config.principals import Principal, Quotas
 from server.owners.accounts import Accounts
 from server.owners.turn_numbers import KEPT, OWN_PASSED, PASSED, WINDOW, Client, Clients
@@ -14,14 +15,15 @@ from server.owners.turn_numbers import KEPT, OWN_PASSED, PASSED, WINDOW, Client,
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=50))
 def test_the_latest_turns_are_answered_with_their_epochs(steps: list[int]) -> None:
     client, sequence, told = Client("me"), 0, {}
-    for epoch, step in enumerate(steps, 1):
+    for epoch, step in enumerate(steps):
         sequence += step
         client.applied(sequence, epoch)
         told[sequence] = epoch
     assert {at: client.epoch_of(at) for at in range(sequence + 2)} == {
-        at: None if at < min(told) or at > sequence else told.get(at, 0) for at in range(sequence + 2)
+        at: None if at < min(told) or at > sequence else told.get(at, NOT_APPLIED)
+        for at in range(sequence + 2)
     }
-    assert client.first_epoch == 1
+    assert client.first_epoch == 0
 
 
 def test_old_turns_are_forgotten_and_the_window_is_kept() -> None:
