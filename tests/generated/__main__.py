@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tests.generated.kernel import failure
-from tests.generated.programs import Program, draw, shrunk
+from tests.generated import kernel, programs
 from tests.generated.searching import options_of, search
+from tests.generated.shrinking import shrunk
 
 MOST_SECONDS = 5.0
 """CPU for one program; it takes some milliseconds."""
@@ -24,17 +25,36 @@ def main() -> int:
     """Returns 1 if a program fails, else 0."""
     parser = options_of("python -m tests.generated", __doc__)
     parser.add_argument("--shrink", action="store_true", help="print what is left of a program that fails")
+    parser.add_argument("--door", choices=["kernel", "daemon"], default="kernel", help="what is tried")
     options = parser.parse_args()
-    found = search(lambda seed: _failure(draw(seed)), options.first, options.seconds)
+    if options.door == "daemon":
+        return _of_daemon(options)
+    found = search(lambda seed: _failure(programs.draw(seed)), options.first, options.seconds)
     if found is not None and options.shrink:
-        print(*shrunk(draw(found), _failure), sep="\n")
+        print(*shrunk(programs.draw(found), _failure, programs.less), sep="\n")
     return int(found is not None)
 
 
-def _failure(program: Program) -> str | None:
+def _of_daemon(options: argparse.Namespace) -> int:
+    from tests.generated import clients, daemon
+
+    def fails(seed: int) -> str | None:
+        return daemon.failure(clients.draw(seed))
+
+    try:
+        found = search(fails, options.first, options.seconds, daemon.cpu)
+        if found is not None and options.shrink:
+            smaller = shrunk(clients.draw(found), daemon.failure, clients.less)
+            print(daemon.failure(smaller), *smaller, sep="\n")
+    finally:
+        daemon.POOL.close()
+    return int(found is not None)
+
+
+def _failure(program: programs.Program) -> str | None:
     try:
         with _limited():
-            return failure(program)
+            return kernel.failure(program)
     except TooLong:
         return "0: TooLong()"
 

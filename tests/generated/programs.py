@@ -1,14 +1,11 @@
 """Programs: what owners do, when, and what befalls the space meanwhile.
 
-A program that fails is made smaller: operations are left out, and actions, for as long as it fails alike.
-
 Always: the same seed draws the same program; a program without any of its parts is one.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
@@ -233,44 +230,8 @@ def _are_right(actions: Sequence[Action], held: set[int]) -> bool:
 
 # -- smaller programs ---------------------------------------------------------------------------------
 
-Fails: TypeAlias = Callable[[Program], str | None]
-"""Returns what is wrong with a program, or None."""
 
-
-def kind_of(said: str) -> str:
-    """Returns what two failures have in common that are alike: the first words, without values."""
-    return re.sub(r"[0-9]+|[({\[].*", "", said.partition(": ")[2])[:40]
-
-
-def shrunk(program: Program, fails: Fails, tries: int = 400) -> Program:
-    """Returns a program that fails alike, from which nothing can be left out, or as small as was found."""
-    said = fails(program)
-    assert said is not None  # as the caller knows
-    kind, smaller = kind_of(said), True
-    while smaller and tries > 0:
-        smaller = False
-        for each in _smaller(program):
-            tries -= 1
-            if (found := fails(each)) is not None and kind_of(found) == kind:
-                program, smaller = each, True
-                break
-            if tries <= 0:
-                break
-    return program
-
-
-def _smaller(program: Program) -> Iterator[Program]:
-    size = len(program) // 2
-    while size:
-        for at in range(0, len(program), size):
-            yield program[:at] + program[at + size :]
-        size //= 2
-    for at, each in enumerate(program):
-        for less in _less(each):
-            yield (*program[:at], less, *program[at + 1 :])
-
-
-def _less(operation: Operation) -> Iterator[Operation]:
+def less(operation: Operation) -> Iterator[Operation]:
     """Yields an operation without one of its parts."""
     match operation:
         case Turn(_, actions, others):

@@ -19,15 +19,20 @@ def options_of(program: str, description: str | None) -> argparse.ArgumentParser
     return parser
 
 
-def search(fails: Callable[[int], str | None], first: int, seconds: float) -> int | None:
+def search(
+    fails: Callable[[int], str | None],
+    first: int,
+    seconds: float,
+    cpu: Callable[[], float] = time.process_time,
+) -> int | None:
     """Returns the seed that fails; None if the CPU of ``seconds`` is over before.
 
     Prints how many there were, in how many seconds of CPU, the last seed, and what ``fails`` says of it.
     """
-    seed, said, begun = first, None, time.process_time()
-    while said is None and time.process_time() - begun < seconds:
+    seed, said, begun = first, None, cpu()
+    while said is None and cpu() - begun < seconds:
         said, seed = fails(seed), seed + 1
-    taken = round(time.process_time() - begun, 2)
+    taken = round(cpu() - begun, 2)
     line = {"programs": seed - first, "seconds": taken, "seed": seed - 1, "said": said}
     print(json.dumps(line), flush=True)
     return None if said is None else seed - 1

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from tests.generated.kernel import failure
-from tests.generated.programs import draw, shrunk
+from tests.generated.programs import draw, less
+from tests.generated.shrinking import shrunk
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 PROGRAMS = 500
@@ -18,7 +19,7 @@ def _fine(first: int, count: int) -> None:
     for seed in range(first, first + count):
         program = draw(seed)
         if failure(program) is not None:
-            smaller = shrunk(program, failure)
+            smaller = shrunk(program, failure, less)
             pytest.fail("\n".join([f"seed {seed}: {failure(smaller)}", *map(repr, smaller)]), pytrace=False)
 
 

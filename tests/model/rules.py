@@ -73,6 +73,14 @@ class Past:
         self.lasted: dict[Hashable, dict[Hashable, Solution]] = {}
         """What held together in a state, where that was asked before."""
 
+    def copy(self) -> Past:
+        """Returns a past that goes on from here by itself."""
+        other = Past()
+        other.times, other.facts = [*self.times], [*self.facts]
+        other.held, other.gone, other.sent = dict(self.held), [*self.gone], [*self.sent]
+        other.lasted = dict(self.lasted)
+        return other
+
     def add(self, time: int, facts: Facts, messages: Sequence[Value] = ()) -> None:
         """Adds the next state."""
         number = len(self.times)

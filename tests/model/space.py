@@ -8,15 +8,21 @@ epoch.  Within an epoch additions come first, then messages, then removals; none
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Rule, Verb
 from index.values.values import Record, Value, key
+from tests.model.patterns import match
 from tests.model.rules import GRID, Facts, Past, View, follow_in, heads_in
 
-ASSERT, RETRACT, SEND, REPLACE = range(4)
+ASSERT, RETRACT, SEND, REPLACE, SWEEP, PUT, STATE, UNSTATE = range(8)
+"""What an action does: claim a fact under a handle; end a claim; send a message; claim and end; end all
+claims on what matches; claim a fact in the place of those with its key; state a fact without a handle; end
+that.
+"""
 
 read: Final = cache(read_rules)
 
@@ -57,6 +63,12 @@ class Space:
         self.sending: Facts = {}
         """What ``send`` derives from the facts of this state."""
 
+    def copy(self) -> Self:
+        """Returns a space that goes on from here by itself."""
+        other = copy(self)
+        other.past = self.past.copy()
+        return other
+
     @property
     def facts(self) -> Facts:
         """Returns all facts."""
@@ -96,18 +108,26 @@ class Space:
     ) -> tuple[dict[int, Value], list[Value]]:
         """What an owner claims after these actions, and the messages of the turn."""
         held, messages = dict(self.claims.get(owner, {})), []
+        stated: dict[object, tuple[int, Value]] = {}
         for verb, *rest in actions:
+            if verb in (ASSERT, REPLACE, PUT) and rest[verb == REPLACE] in held:
+                raise Refused("handle-in-use")
+            if verb in (RETRACT, REPLACE) and rest[0] not in held:
+                raise Refused("unknown-handle")
             if verb == SEND:
                 messages.append(rest[0])
-            if verb in (ASSERT, REPLACE) and rest[-2] in held:
-                raise Refused("handle-in-use")
-            if verb in (RETRACT, REPLACE):
-                if rest[0] not in held:
-                    raise Refused("unknown-handle")
+            elif verb == SWEEP:
+                held = {at: fact for at, fact in held.items() if match(rest[0], fact) is None}
+            elif verb == PUT:
+                held = {at: fact for at, fact in held.items() if not _has_key(fact, rest[1], rest[2])}
+                held[rest[0]] = rest[1]
+            elif verb in (STATE, UNSTATE):  # the last that is said of a fact counts
+                stated[key(rest[0])] = verb, rest[0]
+            elif verb in (RETRACT, REPLACE):
                 del held[rest[0]]
             if verb in (ASSERT, REPLACE):
                 held[rest[-2]] = rest[-1]
-        return held, messages
+        return _stating(held, stated.values()), messages
 
     def end(self, owners: Iterable[str], time: int) -> Epoch | None:
         """Retracts all that these owners claim, in one epoch."""
@@ -126,7 +146,7 @@ class Space:
 
     def until(self, time: int) -> list[Epoch]:
         """Makes the turns that time alone makes up to a time: one for each instant at which facts change."""
-        if not self.past.times:
+        if not self.past.times or not self.begun:
             return []
         first = self.past.times[-1] // GRID * GRID + GRID
         made = [self._next_state(self.claims, instant) for instant in range(first, time + 1, GRID)]
@@ -187,3 +207,28 @@ def _is_kept(fact: Value, rules: Sequence[tuple[Rule, int]]) -> bool:
 def _text_of(fact: Value) -> str | None:
     """Returns the text of a fact that is a rule."""
     return str(fact.fields[1]) if isinstance(fact, Record) and fact.label == "rule" else None
+
+
+def _has_key(fact: Value, other: Value, by: Value) -> bool:
+    """True if two facts have one key: the captures of a pattern, or all fields of a record but the last."""
+    if by is not None:
+        row, wanted = match(by, fact), match(by, other)
+        return row is not None and key(row) == key(wanted)
+    if not isinstance(fact, Record) or not isinstance(other, Record):
+        return False
+    parts = [(key(each.label), len(each.fields), key(each.fields[:-1])) for each in (fact, other)]
+    return parts[0] == parts[1]
+
+
+def _stating(held: dict[int, Value], stated: Iterable[tuple[int, Value]]) -> dict[int, Value]:
+    """Returns claims after facts that were named without handles: each claimed once, or not at all.
+
+    A fact that is claimed already stays as it is; the handles of others are not known to clients.
+    """
+    for verb, fact in stated:
+        same = [at for at, each in held.items() if key(each) == key(fact)]
+        if verb == UNSTATE:
+            held = {at: each for at, each in held.items() if at not in same}
+        elif not same:
+            held = {**held, min([0, *held]) - 1: fact}
+    return held

@@ -53,10 +53,10 @@ class Planted:
         self.executed += 1
 
 
-def plant(defect: Defect) -> Planted:
+def plant(defect: Defect, kind: type[Planted] = Planted) -> Planted:
     """Has the module of a defect imported with the defect, in this process; it must not be imported yet."""
     assert defect.module not in sys.modules, f"{defect.module} was imported before the defect was planted"
-    planted = Planted(defect)
+    planted = kind(defect)
     sys.meta_path.insert(0, _Finder(planted))
     return planted
 

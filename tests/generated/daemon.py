@@ -1,0 +1,672 @@
+"""The door of a real daemon: a program is carried out by its clients, and the model explains what was seen.
+
+An observer of everything, to which nothing is shown that is not on disk, has the epochs; after each operation
+they are all known, with all answers that will come.  One daemon serves many programs, each in a new space.
+
+Always: no time decides, but those of epochs and of clients in the bounds that were promised; waiting is for
+an answer, with a limit that means that something hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from http.client import HTTPConnection
+from json import dumps, loads
+from typing import Any, Final
+
+from dataspace.kernel.derivation import RULES
+from dataspace.wire import packets as wire
+from dataspace.wire.packets import Packet
+from index.patterns.text import parse_pattern
+from index.values.values import Map, Record, Value, key
+from tests.generated.clients import (
+    AHEAD,
+    BYE,
+    CUT,
+    DURABLE,
+    EARLIER,
+    FIRST,
+    GRACES,
+    LEASE,
+    NOW,
+    Action,
+    Again,
+    Burst,
+    Come,
+    Lease,
+    Operation,
+    Outlast,
+    Pass,
+    Post,
+    Program,
+    Restart,
+    Stall,
+    Step,
+    Strike,
+    Turn,
+    Watch,
+)
+from tests.generated.programs import HANDLES
+from tests.generated.serving import PATIENCE, Connection, Lost, Server
+from tests.model import daemon as model
+from tests.model.daemon import ABSENT, Unexplained
+from tests.model.space import ASSERT, PUT, REPLACE, RETRACT, SEND, STATE, SWEEP, UNSTATE
+
+SPACES: Final = 40
+"""Programs of one daemon."""
+NUMBERS: Final = 1_000_000_000
+"""Numbers of sessions in one term: WIRE.md, *status*."""
+CREDIT: Final = 1 << 40
+NOTHING: Final = -1
+"""In place of an event that is not noted."""
+
+
+class Difference(Exception):
+    """The daemon did what the model does not allow."""
+
+
+def micros() -> int:
+    """Returns the present time as epochs have it."""
+    return time.time_ns() // 1_000
+
+
+class Client:
+    """One client: its connection, its session, and what has come to pass since the last segment."""
+
+    def __init__(self, run: DaemonRun, name: str) -> None:
+        self.run, self.name, self.grace = run, name, GRACES[name]
+        self.connection: Connection | None = None
+        self.session = ""
+        self.ticket: Value = None
+        self.sequence = self.request = self.stream = 0
+        self.turns: list[tuple[int, Turn]] = []
+        self.streams: dict[str, int] = {}
+        self.lane: list[model.Event] = []
+        self.waiting: dict[tuple[str, int], list[int]] = {}
+        """The places in the lane of what is not answered, by kind and number."""
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def connect(self, *, anew: bool = False) -> Connection:
+        """Connects unless it is; returns the connection."""
+        if self.connection is not None:
+            return self.connection
+        features: dict[str, Value] = {"space": self.run.space}
+        if self.grace:
+            features["grace"] = self.grace
+        if self.ticket is not None and not anew:
+            features["resume"] = self.ticket
+        sent = micros()
+        self.connection = Connection(self.run.server.socket, self.name, features)
+        welcome = self.connection.welcome
+        granted = welcome.features
+        is_resumed = granted.get("resumed") is True
+        session = _session(welcome.session)
+        if self.session:
+            is_asked = "resume" in features
+            self.lane.append(
+                model.Returned(self.session, is_resumed, sent) if is_asked else model.Ended(self.session)
+            )
+        if is_resumed and session != self.session:
+            raise Difference(f"the session {session} is resumed for {self.session}")
+        self.ticket = (welcome.session, granted["secret"]) if "secret" in granted else None
+        self.sequence = max(self.sequence, welcome.sequence)
+        if is_resumed:
+            self._reopen()
+        else:
+            self.streams.clear()
+            self.run.held.pop(self.session, None)
+        self.session = session
+        return self.connection
+
+    def _reopen(self) -> None:
+        assert self.connection is not None  # it has just come back
+        for text, stream in sorted(self.streams.items(), key=lambda each: each[1]):
+            self.connection.write(self._opened(stream, text))
+            self.lane.append(model.Announced(self.session, stream, parse_pattern(text)))
+
+    def gone(self, end: str) -> None:
+        """Notes that its connection is over: the session ends, or may come back."""
+        if self.connection is None:
+            return
+        self.connection.close()
+        self.connection = None
+        self.waiting.clear()
+        if end == CUT:
+            self.lane[:] = [
+                each._replace(is_sure=False) if isinstance(each, model.Announced) else each
+                for each in self.lane
+            ]
+        if end == BYE or self.ticket is None:
+            self.lane.append(model.Ended(self.session))
+            self.session, self.ticket = "", None
+        else:
+            self.lane.append(model.Broken(self.session, micros() + 1_000 * self.grace))
+
+    def come(self, anew: bool) -> None:
+        """Connects in place of an earlier connection, if that is there."""
+        before, self.connection = self.connection, None
+        if before is not None:
+            self.waiting.clear()
+            if self.ticket is not None and not anew:
+                self.lane.append(model.Broken(self.session, model.FOREVER))
+        self.connect(anew=anew)
+        if before is not None:
+            with suppress(Lost):  # superseded
+                while True:
+                    before.next()
+            before.close()
+
+    # -- what it sends --------------------------------------------------------------------------------
+
+    def packets(self, burst: Burst) -> list[Packet]:
+        """Returns the packets of a burst, and notes what is expected of each."""
+        made = [packet for step in burst.steps for packet in self._packets(step)]
+        return [*made, wire.Bye("", "")] if burst.end == BYE else made
+
+    def _packets(self, step: Step) -> Iterator[Packet]:
+        match step:
+            case Turn():
+                self.sequence += 1
+                resolved = step._replace(
+                    actions=self._resolved(step.owner, step.actions),
+                    others=tuple([(owner, self._resolved(owner, each)) for owner, each in step.others]),
+                    expected=self.run.expected(step.expected),
+                )
+                self.turns.append((self.sequence, resolved))
+                yield self._sent(self.sequence, resolved)
+            case Again(back) if len(self.turns) > back:
+                number, turn = self.turns[-1 - back]
+                if len(self.waiting.get(("turn", number), ())) < 2:  # two waiting repetitions have one answer
+                    yield self._sent(number, turn)
+            case Lease(verb):
+                self.request += 1
+                self._note("request", self.request, model.Leased(verb, LEASE, None, micros()))
+                yield wire.Request(self.request, verb, Map({"owner": LEASE}))
+            case Watch(text) if text in self.streams:
+                stream = self.streams.pop(text)
+                self.lane.append(model.Announced(self.session, stream))
+                yield wire.Abort(stream, "", False)
+            case Watch(text):
+                self.stream += 1
+                self.streams[text] = self.stream
+                self.lane.append(model.Announced(self.session, self.stream, parse_pattern(text)))
+                yield self._opened(self.stream, text)
+
+    def _opened(self, stream: int, text: str) -> Packet:
+        return wire.Open(stream, Map({"pattern": parse_pattern(text)}), CREDIT, CREDIT)
+
+    def _sent(self, number: int, turn: Turn) -> Packet:
+        parts = ((turn.owner or self.session, turn.actions), *turn.others)
+        named = tuple([(owner or self.session, _read(actions)) for owner, actions in parts])
+        event = model.Turned(self.name, number, named, turn.expected, None, micros())
+        self._note("turn", number, event)
+        return wire.Turn(
+            number,
+            self.run.space,
+            turn.owner,
+            _read(turn.actions),
+            turn.expected,
+            tuple([(owner, _read(actions)) for owner, actions in turn.others]),
+        )
+
+    def _note(self, kind: str, number: int, event: model.Event) -> None:
+        self.waiting.setdefault((kind, number), []).append(len(self.lane))
+        self.lane.append(event)
+
+    def _resolved(self, owner: str, actions: Sequence[Action]) -> tuple[Action, ...]:
+        """Returns actions with the handles that their roles stand for."""
+        held = self.run.held[owner or self.session]
+        return tuple([_with_handles(action, held) for action in actions])
+
+    # -- what it hears ----------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Asks for an answer that comes after all that was sent before."""
+        assert self.connection is not None  # as the callers know
+        self.request += 1
+        self.waiting["request", self.request] = [NOTHING]
+        self.connection.write(wire.Request(self.request, "sync", Map({})))
+
+    def hear_all(self) -> None:
+        """Waits until everything is answered, or the connection is over."""
+        while self.connection is not None and self.waiting:
+            self._hear_next()
+
+    def hear_goodbye(self) -> None:
+        """Waits for the end of the connection, after its own goodbye."""
+        while self.connection is not None:
+            try:
+                self._hear(self.connection.next())
+            except Lost:
+                self.gone(BYE)
+            except TimeoutError:
+                raise Difference(f"the connection of {self.name} does not end after a goodbye") from None
+
+    def hear_rest(self) -> None:
+        """Hears what was answered before the end of a daemon."""
+        while self.connection is not None:
+            self._hear_next()
+
+    def _hear_next(self) -> None:
+        assert self.connection is not None  # as the callers ask
+        try:
+            self._hear(self.connection.next())
+        except Lost as lost:
+            self.lost(str(lost))
+        except TimeoutError:
+            raise Difference(f"{self.name} gets no answer") from None
+
+    def lost(self, code: str) -> None:
+        """Notes that the daemon has ended the connection."""
+        if code not in ("", "closing"):
+            raise Difference(f"a session ends with {code}")
+        self.gone(CUT)
+
+    def _hear(self, packet: Packet) -> None:
+        match packet:
+            case wire.Accepted(first, epochs):
+                for number, epoch in enumerate(epochs, first):
+                    self._answer("turn", number, epoch)
+            case wire.Refusal(number, code):
+                self._answer("turn", number, code)
+            case wire.Answer(number, value):
+                is_fresh = isinstance(value, Map) and value["fresh"] is True
+                self._answer("request", number, is_fresh)
+            case wire.Denied(number, code):
+                self._answer("request", number, code)
+            case wire.Error(_, code, text):
+                raise Difference(f"a stream ends with {code}: {text}")
+
+    def _answer(self, kind: str, number: int, answer: int | str | bool) -> None:
+        places = self.waiting.get((kind, number))
+        if not places:
+            raise Difference(f"{kind} {number} is answered with {answer}, and nothing was asked")
+        place = places.pop(0)
+        if not places:
+            del self.waiting[kind, number]
+        if place == NOTHING:
+            return
+        event = self.lane[place]
+        assert isinstance(event, model.Turned | model.Leased)  # as it was noted
+        self.lane[place] = event._replace(answer=answer, heard=micros())  # type: ignore[arg-type]  # as asked
+
+
+class DaemonRun:
+    """One program in one space of a daemon."""
+
+    def __init__(self, server: Server, space: str) -> None:
+        self.server, self.space = server, space
+        self.clients = {name: Client(self, name) for name in GRACES}
+        self.web: list[model.Event] = []
+        self.segments: list[model.Segment] = []
+        self.epochs: list[model.Seen] = []
+        self.held: defaultdict[str, set[int]] = defaultdict(set)
+        """The handles that each owner has, as far as its clients know."""
+        self.part: list[Any] = []
+        self.request = self.stream = self.seen = 0
+        self.numbered: list[tuple[int, Post]] = []
+        self._observe()
+
+    # -- the observer of everything -------------------------------------------------------------------
+
+    def _observe(self) -> None:
+        """Observes from now on; what is missing is read from the log."""
+        self.observer = Connection(self.server.socket, "observer", {"space": self.space, "read": True})
+        self.observing = _session(self.observer.welcome.session)
+        self.part, newest = [], self.ask("sync")
+        if newest != self.seen:
+            self._open(after=self.seen, upto=newest)
+            while not isinstance(packet := self.observer.next(), wire.Done):
+                self._read(packet)
+            self.seen = newest  # type: ignore[assignment]  # an epoch; a start leaves numbers out
+        self._open(after=self.seen)
+
+    def _open(self, **more: Value) -> None:
+        self.stream += 1
+        spec = {"pattern": parse_pattern("$x"), "quiet": True, "durable": True, **more}
+        self.observer.write(wire.Open(self.stream, Map(dict(spec)), CREDIT, CREDIT))
+
+    def _read(self, packet: Packet) -> Value:
+        """Takes what the observer is sent; returns the value of an answer."""
+        match packet:
+            case wire.Answer(_, value):
+                return value
+            case wire.Denied(_, code, text) | wire.Error(_, code, text):
+                raise Difference(f"an observer gets {code}: {text}")
+            case wire.Values(_, _, values):
+                for number, at, flags, *rows, _first in values:  # type: ignore[misc]  # of an epoch
+                    self._take(number, at, flags, rows)
+        return None
+
+    def _take(self, number: int, at: int, flags: int, rows: Sequence[Sequence[Sequence[Value]]]) -> None:
+        if not self.part:
+            self.part = [[], [], []]
+        for kept, some in zip(self.part, rows, strict=True):
+            kept += [key(row[0]) for row in some]
+        if flags & 1:
+            return
+        (added, messages, removed), self.part = self.part, []
+        self.seen = number
+        seen = model.Seen(number, at, frozenset(added), tuple(messages), frozenset(removed))
+        self.epochs.append(seen)
+
+    def ask(self, verb: str, **arguments: Value) -> Value:
+        """Returns the answer to a request of the observer."""
+        self.request += 1
+        self.observer.write(wire.Request(self.request, verb, Map(dict(arguments))))
+        while True:
+            packet = self.observer.next()
+            value = self._read(packet)
+            if isinstance(packet, wire.Answer):
+                return value
+
+    def settle(self, claims: frozenset[tuple[str, object]] | None = None) -> None:
+        """Waits until everything is known; what came to pass since is one segment."""
+        newest = self.ask("sync")
+        while self.seen < newest:  # type: ignore[operator]  # an epoch
+            try:
+                self._read(self.observer.next())
+            except TimeoutError:
+                raise Difference(f"an observer is not shown epoch {newest}") from None
+        epochs, self.epochs = tuple(self.epochs), []
+        self.segments.append(model.Segment(self._lanes(), epochs, micros(), claims))
+        if "Traceback" in (said := self.server.said()):
+            raise Difference(f"the daemon's log has an error: {said[-300:]}")
+
+    def _lanes(self) -> tuple[tuple[model.Event, ...], ...]:
+        lanes = [each.lane for each in self.clients.values()] + [self.web]
+        taken = tuple([tuple(lane) for lane in lanes if lane])
+        for lane in lanes:
+            lane.clear()
+        return taken
+
+    # -- operations -----------------------------------------------------------------------------------
+
+    def carry_out(self, operation: Operation) -> None:
+        """Does one operation, and waits until everything is known."""
+        match operation:
+            case Burst():
+                self._send([operation])
+                self._hear([operation])
+            case Stall(bursts, millis):
+                self._stall(bursts, millis)
+            case Strike(burst, millis):
+                self._send([burst])
+                time.sleep(millis / 1_000)
+                self._restart(orderly=False)
+            case Come(client, anew):
+                self.clients[client].come(anew)
+            case Restart(orderly):
+                self._restart(orderly)
+            case Pass(millis):
+                time.sleep(millis / 1_000)
+            case Post():
+                self._post(operation)
+            case Outlast():
+                self._outlast()
+        self.settle()
+
+    def _send(self, bursts: Iterable[Burst]) -> None:
+        for burst in bursts:
+            client = self.clients[burst.client]
+            connection = client.connect()
+            connection.write(*client.packets(burst))
+            if burst.end == CUT:
+                client.gone(CUT)
+
+    def _hear(self, bursts: Iterable[Burst]) -> None:
+        for burst in bursts:
+            client = self.clients[burst.client]
+            if burst.end == BYE:
+                client.hear_goodbye()
+            elif burst.end == CUT:
+                self._wait_until_noticed()
+            else:
+                if any(isinstance(step, Watch) for step in burst.steps):
+                    client.mark()
+                client.hear_all()
+
+    def _wait_until_noticed(self) -> None:
+        """Waits until the daemon knows of lines that were cut, so that it has done what came by them."""
+        connected = {each.session for each in self.clients.values() if each.connection is not None}
+        end = time.monotonic() + PATIENCE
+        while True:
+            said = self.ask("sessions")
+            assert isinstance(said, tuple)  # of maps
+            there = {
+                f"session:{each['id']}"  # type: ignore[call-overload,index]
+                for each in said
+                if (each["name"], each["space"], each["state"]) == ("program", self.space, "connected")  # type: ignore[call-overload,index]
+            }
+            if there <= {*connected, self.observing}:
+                return
+            if time.monotonic() > end:
+                raise Difference(f"sessions stay connected: {there - connected}")
+            time.sleep(0.005)
+
+    def _stall(self, bursts: Sequence[Burst], millis: int) -> None:
+        for burst in bursts:
+            self.clients[burst.client].connect()
+        os.kill(self.server.process.pid, signal.SIGSTOP)
+        try:
+            self._send(bursts)
+            time.sleep(millis / 1_000)
+        finally:
+            os.kill(self.server.process.pid, signal.SIGCONT)
+        self._hear(bursts)
+
+    def _restart(self, orderly: bool) -> None:
+        """What was done before, and shown after: of that the epochs may be of either."""
+        self.server.end(signal.SIGTERM if orderly else signal.SIGKILL)
+        ended, graces = micros(), list[tuple[str, int]]()
+        for client in self.clients.values():
+            client.hear_rest()
+            if client.ticket is not None:
+                graces.append((client.session, 1_000 * client.grace))
+        self.observer.close()
+        lanes, begun = self._lanes(), micros()
+        self.server.start()
+        self._observe()
+        epochs, self.epochs = tuple(self.epochs), []
+        self.segments.append(model.Segment(lanes, epochs, micros(), is_open=True))
+        self.web.append(model.Restarted(orderly, ended, begun, tuple(graces)))
+
+    def _post(self, post: Post) -> None:
+        number = 0
+        if post.number > 1 and self.numbered:
+            number, post = self.numbered[-1]
+        elif post.number:
+            number = len(self.numbered) + 1
+        expected = self.expected(post.expected)
+        if number > len(self.numbered):
+            self.numbered.append((number, post))
+        actions = [{_WORDS[verb]: _json(fact)} for verb, fact in post.actions]
+        body: dict[str, object] = {"owner": post.owner, "actions": actions}
+        body["expect"] = [
+            {"absent": text} if kind == ABSENT else {"unchanged": text, "since": more[1]}
+            for (kind, text, *_), more in zip(post.expected, [each[1:] for each in expected], strict=True)
+        ]
+        if number:
+            body |= {"client": "door", "sequence": number}
+        sent = micros()
+        answer = self._posted(dumps(body))
+        parts = ((post.owner, post.actions),)
+        event = model.Turned("door", number, parts, expected, answer, sent, micros(), grants=True)
+        self.web.append(event)
+
+    def _posted(self, body: str) -> int | str:
+        """Returns the epoch of a turn over HTTP, or the code of its refusal."""
+        connection = HTTPConnection("127.0.0.1", self.server.web, timeout=PATIENCE)
+        path = f"/v1/spaces/{self.space}/turns"
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        said = loads(response.read())
+        connection.close()
+        return int(said["epoch"]) if response.status == 200 else str(said["code"])
+
+    def expected(self, expected: Sequence[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+        """Returns what a turn expects with the epochs that roles stand for, and patterns as values."""
+        numbers = [0, 0, *[each.number for segment in self.segments for each in segment.epochs]]
+        epochs = {NOW: numbers[-1], EARLIER: numbers[-2], FIRST: 0, AHEAD: 1 << 40}
+        return tuple(
+            [
+                (
+                    kind,
+                    parse_pattern(text),
+                    *[epochs[each] if isinstance(each, str) else each for each in more],
+                )
+                for kind, text, *more in expected
+            ]
+        )
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def claims(self) -> frozenset[tuple[str, object]]:
+        """Returns all facts that are claimed, with their owners, as the daemon says."""
+        said = self.ask("owners", pattern=parse_pattern("_"), most=10_000)
+        assert isinstance(said, tuple)  # of maps
+        pairs = [(each["owner"], key(each["fact"])) for each in said]  # type: ignore[call-overload,index]
+        return frozenset(
+            (str(owner).removeprefix("durable:"), fact) for owner, fact in pairs if owner != RULES
+        )
+
+    def _wait_without(self, *owners: str) -> None:
+        """Waits until sessions and leases claim nothing any more."""
+        named = {name for each in owners for name in (each, f"{each} interests")}
+        end = time.monotonic() + PATIENCE
+        while held := [owner for owner, _ in self.claims() if owner in named]:
+            if time.monotonic() > end:
+                raise Difference(f"facts stay of owners that are over: {held}")
+            time.sleep(0.02)
+
+    def _outlast(self) -> None:
+        away = [each.session for each in self.clients.values() if each.connection is None and each.session]
+        self._wait_without(LEASE, *away)
+
+    def finish(self) -> None:
+        """All clients say goodbye; then the facts, their owners and the log are as the model says."""
+        sessions = {each.session: each for each in self.clients.values() if each.connection is not None}
+        for client in sessions.values():
+            self._send([Burst(client.name, (), BYE)])
+            client.hear_goodbye()
+        self._wait_without(*sessions)
+        self.carry_out(Post(DURABLE, ((SEND, Record("last")),)))
+        while True:
+            claims = self.claims()
+            if self.ask("sync") == self.seen:
+                break
+            self.settle()
+        self.settle(claims)
+        one = model.Daemon()
+        one.is_exact = False  # an earlier program may have killed the daemon
+        try:
+            one.explain(self.segments)
+        except Unexplained as unexplained:
+            raise Difference(str(unexplained)) from None
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self.observer.close()
+        for client in self.clients.values():
+            if client.connection is not None:
+                client.connection.close()
+
+
+def _session(number: int) -> str:
+    """Returns the owner of a session: its term is in the billions."""
+    return f"session:{number // NUMBERS}.{number % NUMBERS}"
+
+
+_WORDS: Final = {STATE: "assert", UNSTATE: "retract", SEND: "send"}
+
+
+def _json(value: Value) -> object:
+    if isinstance(value, Record):
+        return {"@": value.label, "fields": list(map(_json, value.fields))}
+    return value
+
+
+def _read(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Returns actions with their patterns as values."""
+    return tuple([(SWEEP, parse_pattern(each[1])) if each[0] == SWEEP else each for each in actions])
+
+
+def _with_handles(action: Action, held: set[int]) -> Action:
+    """Returns an action with the handles that its roles stand for, and changes what is ``held`` as it does.
+
+    The last role is that handle, whatever is held.
+    """
+    verb, *rest = action
+    free = [each for each in range(HANDLES) if each not in held]
+    known = sorted(held)
+    if verb in (RETRACT, REPLACE):
+        rest[0] = known[rest[0] % len(known)] if known and rest[0] < HANDLES - 1 else rest[0]
+        held.discard(rest[0])
+    if verb in (ASSERT, PUT, REPLACE):
+        at = int(verb == REPLACE)
+        rest[at] = free[rest[at] % len(free)] if free and rest[at] < HANDLES - 1 else rest[at]
+        held.add(rest[at])
+    return verb, *rest
+
+
+class _Pool:
+    """The daemon that serves the next program, and how much all of them have taken."""
+
+    def __init__(self) -> None:
+        self.server: Server | None = None
+        self.used = 0
+        self.cpu_before = 0.0
+
+    def space(self) -> tuple[Server, str]:
+        """Returns a daemon, and a space of it that nobody has used."""
+        if self.server is None or not self.server.is_running or self.used == SPACES:
+            self.close()
+            self.server, self.used = Server(SPACES), 0
+        self.used += 1
+        return self.server, f"s{self.used - 1}"
+
+    def cpu(self) -> float:
+        """Returns the seconds of CPU of all daemons."""
+        return self.cpu_before + (self.server.cpu() if self.server is not None else 0.0)
+
+    def close(self) -> None:
+        """Ends the daemon."""
+        if self.server is not None:
+            self.cpu_before += self.server.cpu()
+            self.server.close()
+            self.server = None
+
+
+POOL: Final = _Pool()
+
+
+def cpu() -> float:
+    """Returns the seconds of CPU that programs have taken: of this process, and of the daemons."""
+    return time.process_time() + POOL.cpu()
+
+
+def failure(program: Program) -> str | None:
+    """Returns what is different for a program, with the number of the operation; None if nothing is."""
+    at, run = 0, None
+    try:
+        run = DaemonRun(*POOL.space())
+        for operation in program:
+            run.carry_out(operation)
+            at += 1
+        run.finish()
+    except Difference as difference:
+        return f"{at}: {difference}"
+    except Lost as lost:
+        said = POOL.server.said()[-500:] if POOL.server is not None else ""
+        POOL.close()
+        return f"{at}: a connection is lost ({lost}): {said}"
+    finally:
+        if run is not None:
+            run.close()
+    return None

@@ -1,0 +1,35 @@
+"""A daemon with the defect that ``$PLANTED`` names, or with none: ``python -m tests.planted.starting serve``.
+
+Each execution of the changed place adds a byte to the file ``$PLANTED_COUNT``, up to ``MOST``, which a daemon
+that is killed leaves behind.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from typing import Final
+
+from tests.planted.defects import DEFECTS
+from tests.planted.planting import Planted, plant
+
+MOST: Final = 10_000
+
+
+class _Counted(Planted):
+    """Counts in a file."""
+
+    def count(self) -> None:
+        """Notes that the changed place is executed."""
+        self.executed += 1
+        if self.executed <= MOST:
+            with open(os.environ["PLANTED_COUNT"], "ab") as file:
+                file.write(b".")
+
+
+if __name__ == "__main__":
+    if name := os.environ.get("PLANTED"):
+        plant(DEFECTS[name], _Counted)
+    sys.argv[0] = "dataspace"
+    runpy.run_module("dataspace", run_name="__main__", alter_sys=True)
