@@ -151,10 +151,17 @@ EACH: Final = 40
 
 
 def profile_of(seed: int) -> Profile:
-    """Returns what the program of a seed is about."""
+    """Returns what the program of a seed is about: one profile, or two together."""
+    further = PROFILES[seed // 7 % len(PROFILES)]
     if seed % EACH == EACH - 1:
-        return RESTARTING[seed // EACH % len(RESTARTING)]
-    return PROFILES[seed % len(PROFILES)]
+        return _together(RESTARTING[seed // EACH % len(RESTARTING)], further)
+    profile = PROFILES[seed % len(PROFILES)]
+    return _together(profile, further) if seed % 3 == 0 else profile
+
+
+def _together(one: Profile, other: Profile) -> Profile:
+    operations, steps = {**other.operations, **one.operations}, {**other.steps, **one.steps}
+    return Profile(operations, steps, one.rules or other.rules)
 
 
 def draw(seed: int, length: int = 14) -> Program:
@@ -302,7 +309,7 @@ def less(operation: Operation) -> Iterator[Operation]:
                 yield operation._replace(millis=0)
             yield from bursts
         case Strike(burst):
-            yield from [operation._replace(burst=each) for each in less(burst)]
+            yield from [operation._replace(burst=each) for each in less(burst) if isinstance(each, Burst)]
         case Post(_, actions):
             yield from [operation._replace(actions=each) for each in _shorter(actions)]
             if operation.expected:

@@ -19,7 +19,7 @@ from dataspace.wire.frames import Cutter, frame
 from dataspace.wire.packets import Bye, Hello, Packet, Ping, Pong, Welcome, read, written
 from index.values.values import Map, Value
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 """Seconds after which something hangs."""
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 

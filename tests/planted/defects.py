@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.planted import of_groups, of_index, of_logs, of_owners, of_rules, of_turns
-from tests.planted.finding import KERNEL, SIMULATION
+from tests.planted import of_doors, of_groups, of_index, of_logs, of_owners, of_rules, of_turns
+from tests.planted.finding import DAEMON, KERNEL, SIMULATION
 from tests.planted.planting import Defect, Rows
 
 
@@ -23,6 +23,7 @@ ALL: Final = (
     *_defects(SIMULATION, of_groups.ROWS),
     *_defects(SIMULATION, of_owners.ROWS),
     *_defects(SIMULATION, of_logs.ROWS),
+    *_defects(DAEMON, of_doors.ROWS),
 )
 
 DEFECTS: Final[dict[str, Defect]] = {each.name: each for each in ALL}

@@ -58,4 +58,4 @@ def test_the_table_says_by_which_seed_a_defect_is_found() -> None:
     run = [sys.executable, "-m", "tests.planted", "message-twice", "--seconds", "10"]
     ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0
-    assert "found by seed" in ended.stdout and "kernel: 1 of 1 found" in ended.stdout
+    assert "found at the kernel by seed" in ended.stdout and "kernel: 1 of 1 found" in ended.stdout
