@@ -18,7 +18,7 @@ from typing import Final, TypeVar, cast
 
 import trio
 
-from dataspace.codec import MAX_DEPTH, pack, unpack
+from dataspace.codec import pack, unpack
 from dataspace.errors import ProtocolError, Refused
 from dataspace.faults import reach
 from dataspace.kernel.changes import Origin
@@ -26,6 +26,7 @@ from dataspace.kernel.turns import keys_in_steps
 from dataspace.steps import Steps, at_once
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import key
+from dataspace.wire.outgoing import FACT_DEPTH
 from dataspace.wire.slices import unpacking
 from dataspace.wire.verbs import VERBS as TABLE, Arguments
 from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
@@ -44,6 +45,9 @@ from server.spaces.space import HostedSpace
 
 SMALL_BYTES: Final = 32 << 10
 """Packed operations that are unpacked in one step, in some milliseconds."""
+
+DEPTH: Final = FACT_DEPTH + 2
+"""Levels of packed operations: two are around each fact, in each form, and it has no more than in a turn."""
 
 CHECKED: Final = 32
 """Operations whose rights are checked in one step."""
@@ -107,8 +111,8 @@ async def _checked(hosted: HostedSpace, body: bytes, asker: Hashable, permit: Pe
 async def _unpacked(hosted: HostedSpace, body: bytes, asker: Hashable, elements: int) -> Value:
     """Returns the content of packed operations; where they are many, they are unpacked in the lane."""
     if len(body) <= SMALL_BYTES:
-        return unpack(body, elements=elements)
-    return await hosted.lane.work(asker).do(unpacking(body, elements=elements, depth=MAX_DEPTH))
+        return unpack(body, elements=elements, depth=DEPTH)
+    return await hosted.lane.work(asker).do(unpacking(body, elements=elements, depth=DEPTH))
 
 
 async def _permitted(hosted: HostedSpace, staged: Value, asker: Hashable, permit: Permit) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, strategies as st
 
+import dataspace
 from dataspace.client.bulk.packed import PackedColumns, staged_form
-from dataspace.codec import unpack
+from dataspace.codec import MAX_DEPTH, unpack
 from dataspace.errors import Refused
-from index.values.values import Record, Value, key
+from dataspace.wire.outgoing import FACT_DEPTH
+from index.values.values import Map, Record, Value, key
 from server.spaces.packed import VERBS, check, read
 from tests.strategies import values
 
@@ -71,3 +75,34 @@ def test_what_means_no_operations_is_refused(staged: Value) -> None:
 def test_pairs_are_no_other_form_however_many(count: int) -> None:
     pairs = tuple(("send", Record("batch", at)) for at in range(count))
     assert told(pairs) == [(verb, key(value)) for verb, value in pairs]
+
+
+def _as_pair(fact: Record) -> bytes:
+    return staged_form([("assert", fact)])
+
+
+def _as_column(fact: Record) -> bytes:
+    return PackedColumns("assert", fact.label, [[each] for each in fact.fields], 1).packed()
+
+
+@pytest.mark.parametrize("packed", [_as_pair, _as_column])
+async def test_packed_facts_nest_as_deep_as_those_of_a_turn(
+    url: str, packed: Callable[[Record], bytes]
+) -> None:
+    """No turn could have a deeper one, nor a fact that a rule derives, so it would suspend each such rule."""
+    deepest = Record("deep", 1)
+    for _ in range(FACT_DEPTH - 1):
+        deepest = Record("deep", deepest)
+    async with dataspace.connect(url) as space, dataspace.connect(url, reconnect=False) as near:
+        asked = {"client": "~deep", "owner": "o"}
+        await space.request("publish", Map(asked | {"keys": (packed(deepest),), "sequence": 1}))
+        assert await near.matches("deep($x)") == [deepest.fields]
+        for levels in range(1, MAX_DEPTH - FACT_DEPTH):
+            deeper = Record("deep", deepest)
+            for _ in range(levels - 1):
+                deeper = Record("deep", deeper)
+            with pytest.raises(Refused, match="limit: nested deeper"):
+                await space.request(
+                    "publish", Map(asked | {"keys": (packed(deeper),), "sequence": 1 + levels})
+                )
+            assert await near.matches("deep($x)") == [deepest.fields]
