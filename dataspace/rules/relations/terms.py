@@ -22,8 +22,9 @@ from index.values.values import SECRET, SMALL, Value, key, text_of
 
 _LEAST: Final = -SMALL
 
-MAX_DEPTH: Final = 48
-"""How deep a fact may nest that a rule derives: the wire and the log put some levels around it."""
+MAX_DEPTH: Final = 53
+"""How deep a fact may nest that a rule derives: as deep as a client's, so that rules and queries have each
+value that is there.  The wire and the log put some levels around it."""
 
 MAX_FACT: Final = 1024 * 1024
 """Bytes, about, of one fact that a rule derives."""

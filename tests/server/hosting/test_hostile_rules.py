@@ -99,7 +99,7 @@ async def test_a_rule_about_every_fact_is_suspended_also_by_the_start_after(
             await space.sync()
             for start in range(3):
                 ((why,),) = await space.matches('rule-error("audit", _, _, $why)')
-                assert "nested deeper than 48 levels" in str(why) or "in one turn" in str(why)
+                assert "nested deeper than 53 levels" in str(why) or "in one turn" in str(why)
                 assert len(await space.matches("copy($x)")) == 50
                 assert await space.matches("audit($f)") == []
                 if start == 2:

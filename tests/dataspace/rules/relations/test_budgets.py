@@ -19,6 +19,7 @@ from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds, size_of
 from dataspace.rules.relations.failures import complaint
 from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT
+from dataspace.wire.outgoing import FACT_DEPTH
 from index.errors import UsageError
 from index.values.freezing import bounded
 from index.values.values import Map, Record, Value, key, text_of
@@ -143,7 +144,7 @@ def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
 # -- single cases ------------------------------------------------------------------------------------
 
 RUNAWAYS = {
-    "a fact about every fact": ("audit($f) <- $f.", "nested deeper than 48 levels"),
+    "a fact about every fact": ("audit($f) <- $f.", f"nested deeper than {MAX_DEPTH} levels"),
     "facts about pairs of facts": ("pair($f, $g) <- $f, $g.", "new facts in one tick"),
     "a fact twice in a fact": ("twice($f, $f) <- $f.", "bytes"),
     "a fact deep in a fact": ("deep([[[[$f]]]]) <- $f.", "nested"),
@@ -251,3 +252,17 @@ def test_rules_that_have_no_room_are_facts_and_say_so() -> None:
     assert isinstance(error, Record) and "--without-rules" in str(error.fields[3])
     space.commit("me", [(RETRACT, 1)], 0)
     assert not space.claims(RULES) and not space.rules.awake
+
+
+def test_a_rule_can_have_each_fact_of_a_client() -> None:
+    """Else one deep fact of whomever suspends each rule that has it, and no query has an answer."""
+    assert MAX_DEPTH == FACT_DEPTH
+    deepest = Record("p", 1)
+    for _ in range(FACT_DEPTH - 1):
+        deepest = Record("p", deepest)
+    program = Program()
+    program.add("r", "q($x) <- p($x).")
+    program.tick([deepest])
+    assert not failed(program)
+    program.tick([Record("p", deepest)])
+    assert failed(program)
