@@ -11,7 +11,8 @@ extensions until the C stack ends, and turn one byte into 80 bytes of memory.  S
 decoded by a function of its own, with a fixed number of functions, and an input that is long enough to hold
 more elements than allowed is scanned before anything is built.
 
-Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value or ``ProtocolError``.
+Always: ``unpack(pack(v))`` is the same value as ``v``, of at most ``MAX_DEPTH`` levels; any bytes give a
+value or ``ProtocolError``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ KEPT_BYTES: Final = 1 << 20
 def pack(value: object) -> bytes:
     """The bytes of a value, or of plain lists and dicts of values; O(size).
 
-    Raises ``UsageError`` for nesting beyond ``MAX_DEPTH`` and for an object that is no value.
+    Raises ``UsageError`` for records nested beyond ``MAX_DEPTH`` and for an object that is no value.
+    Sequences and maps of text that are deeper are packed as they are, and ``unpack`` refuses the bytes.
     """
     try:
         packers = _idle.pop()

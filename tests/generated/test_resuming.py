@@ -15,6 +15,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -75,6 +76,10 @@ class World:
         self._config = replace(self._config, listen=tuple(listen))
         plain, web = map(parse_listen, listen)
         self.url, self.web_port = plain.url, web.port
+
+    def http(self) -> HTTPConnection:
+        """Returns a connection for one request."""
+        return HTTPConnection("127.0.0.1", self.web_port, timeout=SOON)
 
     async def stop(self) -> None:
         """Ends the daemon in order."""

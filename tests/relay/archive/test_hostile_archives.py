@@ -6,7 +6,6 @@ kept as Delta tables, erased in part, and read back by the product and by the ot
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pytest
 from dataspace.codec import unpack_own
 from dataspace.kernel.changes import Epoch
 from index.patterns.text import parse_pattern
-from index.values.values import Map, Record, Value, key
+from index.values.values import Record, Value, key
 from relay.archive import columns as making
 from relay.archive.archive import Archive
 from relay.archive.archiver import RangeSizes
@@ -31,54 +30,13 @@ from relay.archive.tables import DeltaTables
 from relay.archive.verifying import verify_archive
 from relay.log.segments import cut, encode
 from relay.objects.opening import open_objects
+from tests.generated.limits import ATOMS as VALUES, FIRST, LABELS, LAST
 from tests.relay.archive.histories import ArchivedLog
 from tests.relay.archive.test_archive_columns import exact, told, written
 from tests.relay.archive.test_states import merge_run
 
 pa: Any = pytest.importorskip("pyarrow", reason="the extra `archive` is not installed")
 
-LABELS: Final = (
-    *("p", "P", "", ".", "..", "a/b", "a%2Fb", "label=p", "arity=1", "rest", "_delta_log", "erased"),
-    *(
-        "日" * 27,
-        "日" * 28,
-        "日" * 42,
-        "日" * 43,
-        "é" * 64,
-        "x" * 128,
-        "x" * 129,
-        "\U0001f600" * 20,
-        "\U0001f600" * 32,
-    ),
-    *(
-        "a b",
-        "a'b\"c",
-        "a\nb",
-        "a\x00b",
-        "@" + "0" * 32,
-        "~",
-        "{}",
-        "*",
-        "?",
-        "[a]",
-        "NaN",
-        "null",
-        "-1",
-        "%",
-    ),
-)
-FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-VALUES: Final[tuple[Value, ...]] = (
-    *(None, True, 0, 2**63 - 1, -(2**63), 2**63, 0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.8e308),
-    *("", "\x00", "\U0010ffff" * 32, "\uffff", "é" * 33, "\U0001f600", "p17\ud7ff", b"", b"\xff" * 40),
-    *(
-        FIRST,
-        LAST,
-        datetime(999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
-        datetime(1969, 12, 31, 23, 59, 59, 1, UTC),
-    ),
-    *((), (1, (2, None)), Map([(1, "a"), (True, "b")]), Record("r"), Record("r", Record("r", math.nan))),
-)
 WIDTHS: Final = (
     0,
     1,
