@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from index.values.values import Record, Value
 from tests.generated.programs import HANDLES
 from tests.generated.texts import text
-from tests.model.daemon import ABSENT, EXACTLY, UNCHANGED
+from tests.model.conditions import ABSENT, EXACTLY, UNCHANGED
 from tests.model.space import ASSERT, PUT, REPLACE, RETRACT, SEND, STATE, SWEEP, UNSTATE
 
 GRACES: Final = {"a": 0, "b": 300, "c": 900}

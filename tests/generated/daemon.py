@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection
 from json import dumps, loads
@@ -54,8 +54,10 @@ from tests.generated.clients import (
 from tests.generated.covering import Covered
 from tests.generated.programs import HANDLES
 from tests.generated.serving import PATIENCE, Connection, Lost, Server
+from tests.generated.streams import Stream
 from tests.model import daemon as model
-from tests.model.daemon import ABSENT, Unexplained
+from tests.model.conditions import ABSENT
+from tests.model.daemon import Unexplained
 from tests.model.space import ASSERT, PUT, REPLACE, RETRACT, SEND, STATE, SWEEP, UNSTATE
 
 SPACES: Final = 40
@@ -87,7 +89,7 @@ class Client:
         self.sequence = self.request = self.stream = 0
         self.turns: list[tuple[int, Turn]] = []
         self.repeated: set[int] = set()
-        self.streams: dict[str, int] = {}
+        self.streams: dict[str, Stream] = {}
         self.lane: list[model.Event] = []
         self.waiting: dict[tuple[str, int], list[int]] = {}
         """The places in the lane of what is not answered, by kind and number."""
@@ -128,9 +130,10 @@ class Client:
 
     def _reopen(self) -> None:
         assert self.connection is not None  # it has just come back
-        for text, stream in sorted(self.streams.items(), key=lambda each: each[1]):
-            self.connection.write(self._opened(stream, text))
-            self.lane.append(model.Announced(self.session, stream, parse_pattern(text)))
+        for stream in sorted(self.streams.values(), key=lambda each: each.number):
+            stream.broken()
+            self.connection.write(self._opened(stream))
+            self.lane.append(model.Announced(self.session, stream.number, stream.pattern))
 
     def gone(self, end: str) -> None:
         """Notes that its connection is over: the session ends, or may come back."""
@@ -194,16 +197,30 @@ class Client:
                 yield wire.Request(self.request, verb, Map({"owner": LEASE}))
             case Watch(text) if text in self.streams:
                 stream = self.streams.pop(text)
-                self.lane.append(model.Announced(self.session, stream))
-                yield wire.Abort(stream, "", False)
+                self.lane.append(model.Announced(self.session, stream.number))
+                yield wire.Abort(stream.number, "", False)
             case Watch(text):
                 self.stream += 1
-                self.streams[text] = self.stream
-                self.lane.append(model.Announced(self.session, self.stream, parse_pattern(text)))
-                yield self._opened(self.stream, text)
+                stream = self.streams[text] = Stream(self.stream, parse_pattern(text))
+                self.lane.append(model.Announced(self.session, stream.number, stream.pattern))
+                yield self._opened(stream)
 
-    def _opened(self, stream: int, text: str) -> Packet:
-        return wire.Open(stream, Map({"pattern": parse_pattern(text)}), CREDIT, CREDIT)
+    def _opened(self, stream: Stream) -> Packet:
+        more = {"after": stream.last} if stream.shown else {}
+        spec: dict[str, Value] = {"pattern": stream.pattern, "durable": True, **more}
+        return wire.Open(stream.number, Map(spec), CREDIT, CREDIT)
+
+    def hear_streams(self, epochs: Sequence[model.Seen], values: Mapping[object, Value]) -> None:
+        """Waits until each of its observations is shown what it should be, and no more."""
+        for text, stream in self.streams.items():
+            while self.connection is not None:
+                expected = stream.expected(epochs, values)
+                most = min(len(expected), len(stream.shown))  # a lease may end meanwhile
+                if stream.shown[:most] != expected[:most]:
+                    raise Difference(f"{text} is shown {stream.shown}, the model says {expected}")
+                if stream.begun >= 0 and most == len(expected):
+                    break
+                self._hear_next()
 
     def _sent(self, number: int, turn: Turn) -> Packet:
         parts = ((turn.owner or self.session, turn.actions), *turn.others)
@@ -264,7 +281,7 @@ class Client:
         except Lost as lost:
             self.lost(str(lost))
         except TimeoutError:
-            raise Difference(f"{self.name} gets no answer") from None
+            raise Difference(f"{self.name} gets no answer, or is not shown all") from None
 
     def lost(self, code: str) -> None:
         """Notes that the daemon has ended the connection."""
@@ -284,6 +301,10 @@ class Client:
                 self._answer("request", number, is_fresh)
             case wire.Denied(number, code):
                 self._answer("request", number, code)
+            case wire.Values(number, _, values):
+                for stream in self.streams.values():
+                    if stream.number == number:
+                        stream.take(values)
             case wire.Error(_, code, text):
                 raise Difference(f"a stream ends with {code}: {text}")
 
@@ -313,9 +334,11 @@ class DaemonRun:
         self.held: defaultdict[str, set[int]] = defaultdict(set)
         """The handles that each owner has, as far as its clients know."""
         self.part: list[Any] = []
+        self.values: dict[object, Value] = {}
         self.request = self.stream = self.seen = 0
         self.numbered: list[tuple[int, Post]] = []
         self._observe()
+        self.begun = self.seen
 
     # -- the observer of everything -------------------------------------------------------------------
 
@@ -343,7 +366,7 @@ class DaemonRun:
                 return value
             case wire.Denied(_, code, text) | wire.Error(_, code, text):
                 raise Difference(f"an observer gets {code}: {text}")
-            case wire.Values(_, _, values):
+            case wire.Values(self.stream, _, values):
                 epochs: Any = values
                 for number, at, flags, *rows, _first in epochs:
                     self._take(number, at, flags, rows)
@@ -353,6 +376,7 @@ class DaemonRun:
         if not self.part:
             self.part = [[], [], []]
         for kept, some in zip(self.part, rows, strict=True):
+            self.values.update((key(row[0]), row[0]) for row in some)
             kept += [key(row[0]) for row in some]
         if flags & 1:
             return
@@ -553,6 +577,9 @@ class DaemonRun:
 
     def finish(self) -> None:
         """All clients say goodbye; then the facts, their owners and the log are as the model says."""
+        epochs = [each for segment in self.segments for each in segment.epochs]
+        for client in self.clients.values():
+            client.hear_streams(epochs, self.values)
         sessions = {each.session: each for each in self.clients.values() if each.connection is not None}
         for client in sessions.values():
             self._send([Burst(client.name, (), BYE)])
@@ -565,12 +592,22 @@ class DaemonRun:
                 break
             self.settle()
         self.settle(claims)
+        self._read_log()
         one = model.Daemon()
         one.is_exact = False  # an earlier program may have killed the daemon
         try:
             one.explain(self.segments)
         except Unexplained as unexplained:
             raise Difference(str(unexplained)) from None
+
+    def _read_log(self) -> None:
+        """Reads the log from its beginning, which has what was shown."""
+        shown, self.epochs = [each for segment in self.segments for each in segment.epochs], []
+        self._open(after=self.begun, upto=self.seen)
+        while not isinstance(packet := self.observer.next(), wire.Done):
+            self._read(packet)
+        if self.epochs != shown:
+            raise Difference(f"the log has {self.epochs}, and shown was {shown}")
 
     def close(self) -> None:
         """Ends all connections."""

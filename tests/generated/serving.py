@@ -67,7 +67,12 @@ class Server:
         """Ends it by a signal, in good order or not."""
         self._cpu_before = self.cpu()
         self.process.send_signal(number)
-        self.process.wait(PATIENCE)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise Lost("the daemon does not end") from None
         assert self.process.stdout is not None  # as above
         self.process.stdout.close()
 

@@ -9,4 +9,6 @@ It imports values, their text, and the reader of rules.  Tests compare with it w
     groups        how members divide items, each of which is done once
     topics        what becomes of what producers send, and what subscribers are shown
     locks         who holds a lock
+    space         facts, who claims them, and one turn after another
+    daemon        sessions and leases, and what explains what was seen
 """

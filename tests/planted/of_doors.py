@@ -9,10 +9,6 @@ from typing import Final
 from tests.planted.planting import Rows
 
 ROWS: Final[Rows] = {
-    "server.connections.acting": [
-        ("goodbye-unheard", "ActingPeer.act", "self.has_parted = True", "pass"),
-        ("session-stays-connected", "ActingPeer._end_session", "self._leave_session(reason)", "pass"),
-    ],
     "server.sessions.requests": [
         (
             "old-turn-has-the-next-epoch",
