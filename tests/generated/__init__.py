@@ -1,8 +1,13 @@
 """Programs that are drawn at random, and carried out beside the model of ``tests/model``.
 
     texts       rules: any construct, over few labels and values
-    programs    what owners do, when, and what befalls the space; a program that fails is made smaller
+    programs    what owners do, when, and what befalls the space
     kernel      carries a program out on a space in this process
+    clients     what clients of a daemon send, how, and what befalls their lines and the daemon
+    daemon      carries such a program out on a real daemon (``serving``), over its socket and HTTP
+    streams     what a client's observation is shown, against the log
+    covering    what programs had, alone and two together
+    shrinking   makes a program that fails smaller
 
 Values, handles and spans are few, so that facts, messages and rules meet.  A program stays one when something
 is left out of it.

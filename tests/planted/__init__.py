@@ -4,6 +4,7 @@
     defects     the table: where each defect goes, and which tests should find it
     of_*        its rows, by what they break
     finding     runs the generated tests with one defect after the other
+    starting    a daemon of the tests with a defect
 
 A row has a module, a qualified name in it, one statement or expression that is there, and what takes its
 place.  Both are compared as syntax trees, so layout and line numbers do not matter.  ``make planted`` prints
