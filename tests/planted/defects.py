@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.planted import of_doors, of_groups, of_index, of_logs, of_owners, of_rules, of_turns
+from tests.planted import (
+    of_doors,
+    of_following,
+    of_groups,
+    of_index,
+    of_logs,
+    of_owners,
+    of_rules,
+    of_topics,
+    of_turns,
+)
 from tests.planted.finding import DAEMON, KERNEL, SIMULATION
 from tests.planted.planting import Defect, Rows
 
@@ -21,6 +31,8 @@ ALL: Final = (
     *_defects(KERNEL, of_index.ROWS),
     *_defects(KERNEL, of_rules.ROWS),
     *_defects(SIMULATION, of_groups.ROWS),
+    *_defects(SIMULATION, of_topics.ROWS),
+    *_defects(SIMULATION, of_following.ROWS),
     *_defects(SIMULATION, of_owners.ROWS),
     *_defects(SIMULATION, of_logs.ROWS),
     *_defects(DAEMON, of_doors.ROWS),

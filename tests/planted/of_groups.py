@@ -91,4 +91,105 @@ ROWS: Final[Rows] = {
         ("done-notes-shifted", "done_fields", "epoch - before", "epoch"),
         ("dead-for-good", "GroupState.revive", "each.at not in self.undone", "False"),
     ],
+    "server.spaces.groups.feeding": [
+        ("message-taken-for-a-fact", "Feeding._offers", "position >= len(added)", "position > len(added)"),
+        (
+            "rows-in-another-order",
+            "Feeding._offers",
+            "enumerate([*added, *messages])",
+            "enumerate([*messages, *added])",
+        ),
+        (
+            "rows-counted-from-one",
+            "Feeding._offers",
+            "enumerate([*added, *messages])",
+            "enumerate([*added, *messages], 1)",
+        ),
+        ("full-group-misses-a-row", "Feeding._takes", "self._has_fallen_behind(group, at)", "pass"),
+        (
+            "row-taken-twice",
+            "Feeding._takes",
+            "not state.is_live or at <= state.read or group.matches(value) is None",
+            "group.matches(value) is None",
+        ),
+    ],
+    "server.spaces.groups.settling": [
+        ("done-unnoted", "SettledGroups.notes", None, "return []"),
+        ("credit-of-done-jobs-lost", "SettledGroups.settled", "self._finish(each.group, each.items)", "pass"),
+        (
+            "late-jobs-stay-out",
+            "SettledGroups._expire",
+            'self._fail(group, delivery, reason="expired")',
+            "pass",
+        ),
+        (
+            "failed-jobs-stay-out",
+            "SettledGroups._fail",
+            "later = core.give_back(delivery, due=due)",
+            "later = []",
+        ),
+        (
+            "jobs-judged-one-by-one",
+            "SettledGroups.judge",
+            "if lost:\n    raise _lost(name, lost)",
+            "cells = [each for each in cells if each[0] not in lost]",
+        ),
+        ("lost-jobs-done", "SettledGroups.judge", "if lost:\n    raise _lost(name, lost)", "pass"),
+        (
+            "untaken-jobs-stay-with-a-quiet-member",
+            "SettledGroups._takes_back",
+            "self.revoke([untaken, *group.core.give_back(untaken)])",
+            "self.revoke([untaken])",
+        ),
+    ],
+    "server.spaces.groups.dead": [
+        (
+            "dead-letter-is-undone",
+            "bury",
+            "hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])",
+            "hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)])",
+        ),
+        ("dead-letter-is-still-out", "bury", "group.core.finished(item)", "pass"),
+        (
+            "retried-letter-unnoted",
+            "retrying",
+            "hosted.commit(owner, [(RETRACT, handle) for handle, _ in some], notes=[note])",
+            "hosted.commit(owner, [(RETRACT, handle) for handle, _ in some])",
+        ),
+        (
+            "retried-letter-is-not-undone",
+            "retrying",
+            "group.enter_again([each.at for each in again])",
+            "pass",
+        ),
+    ],
+    "server.spaces.groups.reading": [
+        ("read-one-epoch-late", "_portion", "return found, max(after, number - 1)", "return found, number"),
+        (
+            "read-beyond-the-group",
+            "_portion",
+            "(number, position) > read and group.matches(value) is not None",
+            "group.matches(value) is not None",
+        ),
+        ("read-messages-are-facts", "_portion", "position >= len(added)", "False"),
+        ("live-before-the-end", "_read_on", "group.pending_to >= durable", "True"),
+        ("pending-items-lost", "take_pending", "not group.is_full", "False"),
+    ],
+    "server.spaces.groups.groups": [
+        ("handed-out-twice", "SpaceGroups._join", "core.give_back(delivery)", "pass"),
+        (
+            "ended-session-keeps-its-jobs",
+            "SpaceGroups._end_session",
+            "self.leave(group, member, blame=blame)",
+            "pass",
+        ),
+    ],
+    "server.spaces.groups.placing": [
+        (
+            "behind-by-one-row",
+            "FedGroups.fall_behind",
+            "state.read = max(state.read, (at[0], at[1] - 1) if at[1] else (at[0] - 1, END))",
+            "state.read = max(state.read, at)",
+        ),
+    ],
 }

@@ -14,6 +14,20 @@ ROWS: Final[Rows] = {
         ("ended-lease-renewed", "Leases.renew", "owner not in self._running", "False"),
         ("lease-without-end-after-a-start", "Leases.recover", "self._renew(owner)", "pass"),
         ("released-lease-keeps-its-facts", "Leases.release", "self._owners.end_owners([owner])", "pass"),
+        (
+            "deadline-that-was-renewed-is-forgotten",
+            "Deadlines._take_due",
+            "heapq.heappush(self._heap, (deadline, owner))",
+            "pass",
+        ),
+        ("ended-lease-keeps-its-facts", "Leases._expire", "self._owners.end_soon([owner])", "pass"),
+        ("lease-granted-without-end", "Leases.grant", "self._renew(owner)", "pass"),
+        (
+            "leases-end-with-the-first",
+            "Deadlines._take_due",
+            "deadline is not None and deadline > now",
+            "deadline is not None and deadline > now + 1.0",
+        ),
         ("shorter-deadline-unheard", "Deadlines.renew", "self._changed.set()", "pass"),
     ],
     "server.spaces.sessions": [
