@@ -14,19 +14,16 @@ TEXT: Final = Path(__file__).parents[2].joinpath("GUARANTEES.md").read_text("utf
 PROMISES: Final = re.findall(r"^\| (\d+) \| \*\*\[?([^]*]+?)(?:\]\((\S+)\))?\.\*\*", TEXT, re.MULTILINE)
 
 WITHOUT: Final = {
-    "Once": "the numbers of turns are not in the model yet",
     "Durability": "the model has no disk: a log that is left is compared with the answers",
     "Nothing altered is served": "the model has no bytes",
     "No gaps": "what one observer was shown is compared with the log",
     "One past": "each way of reading the past is compared with the log",
-    "Leases": "sessions and leases are not in the model yet",
     "Bounded memory": "the model has no memory",
     "Fairness": "the model has no speed",
     "Rights": "the model has no tokens: tests/abuse marks what is whose",
     "Spark source": "its rows are compared with those of the log",
     "Spark sink": "its batches are compared with epochs",
     "Spaces": "the model is of one space",
-    "Grace": "sessions are not in the model yet",
     "Archived once": "an archive is compared with the log",
 }
 """Promises of which the model says nothing, and why."""

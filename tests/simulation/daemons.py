@@ -111,6 +111,7 @@ class Supervisor:
     def _begin(self, process: int) -> str:
         """Makes the host of the next daemon, and returns the name of that."""
         self.starts += 1
+        self._world.begun_at = trio.current_time()
         name = f"{self._name}.{self.starts}"
         self.host = host = Host(self._name, self._world.random(name), process)
         host.offset = self.offset

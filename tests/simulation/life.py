@@ -27,7 +27,7 @@ from relay.log.reader import LogReader, verdict
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.steps import LAST
 from server.config.model import DURABLE
-from tests.guarantees.history import History
+from tests.guarantees.history import History, take_in
 from tests.guarantees.rules import DERIVED
 from tests.guarantees.validators import broken, durability, judged
 from tests.model.topics import KeptEpoch
@@ -154,10 +154,22 @@ def _broken(world: World) -> Iterator[str]:
             yield from [f"durability: {said}" for said in durability(History(turns=turns, log=history.log))]
         else:
             yield from broken(history)
+            if not world.plan.roles:  # else another daemon may have taken over just now
+                yield from _held_by_nobody(history)
     if any(each.kind == "worker" for each in world.plan.actors) and not world.is_cut_short:
         yield from [f"groups: {said}" for said in misdone(world)]
     if any(each.kind == "divider" for each in world.plan.actors) and not world.is_cut_short:
         yield from [f"groups: {said}" for said in misdivided(world)]
+
+
+def _held_by_nobody(history: History) -> Iterator[str]:
+    """Yields the leases that hold facts in the end, when all their clients have vanished."""
+    claims: dict[str, dict[int, Value]] = {}
+    for epoch in history.log:
+        take_in(claims, epoch)
+    for owner, held in claims.items():
+        if owner.startswith("lease:") and held:
+            yield f"leases: {owner} holds {list(held.values())}, and nobody renews it"
 
 
 def _count(world: World) -> None:
@@ -276,6 +288,7 @@ class _Life:
                     doers.start_soon(faults.strike, fault)
             self._world.trace("all done")
             await trio.sleep(SETTLING)
+            await trio.sleep_until(world.begun_at + SETTLING)  # a start grants leases anew
             for space in (MAIN, *plan.spaces):
                 await self._mark("mark", space)
             if any(each.kind == "worker" for each in plan.actors):

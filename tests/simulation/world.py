@@ -63,6 +63,8 @@ class World:
         """All that clients do; it ends once anything is wrong."""
         self.counts: Final[Counter[str]] = Counter()
         """How often something happened that a test demands of many lives."""
+        self.begun_at = 0.0
+        """When the latest daemon was started."""
         self.starts = 0
         """How many daemons there were, in the end."""
         self.events = 0
