@@ -34,7 +34,7 @@ async def derive(actor: Actor) -> None:
     profile = actor.world.random(f"profile {actor.part.space}").choice(DRAWN)
     drawing = _Drawing(random, profile.labels, [text(random, profile.kinds) for _ in range(3)])
     async with actor.connected(owner=owner) as space:
-        for _ in range(random.randint(6, 20)):
+        for _ in range(random.randint(5, 14)):
             before = list(drawing.held), dict(drawing.rules)
             draft = space.draft(expect=drawing.conditions() if random.random() < 0.2 else ())
             drawing.fill(draft)
