@@ -130,8 +130,8 @@ def one_token_twice(history: GroupHistory) -> None:
 
 
 def to_nobody(history: GroupHistory) -> None:
-    """An item is done that no member was told."""
-    history.told[:] = [each for each in history.told if each.at != history.told[0].at]
+    """An item is done that no member was told, nor has reported as taken."""
+    history.told[:] = [each for each in history.told if each.at != history.told[-2].at]
 
 
 def other_captures(history: GroupHistory) -> None:

@@ -265,8 +265,9 @@ async def test_credit_follows_the_return_of_the_function(visit: float) -> None:
         assert asked[-1][1] > 10, "more was asked for"
 
 
-async def test_the_function_runs_where_epochs_are_decoded() -> None:
+async def test_the_function_runs_where_epochs_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = Daemon()
+    monkeypatch.setattr(epoch_streams, "VISIT", DIRECT)  # a slow machine would have the rest in a task
     async with connected(daemon) as space, trio.open_nursery() as nursery:
         seen, tasks = space.observe("n($n)"), set[object]()
         seen.open()
