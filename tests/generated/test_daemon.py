@@ -13,7 +13,7 @@ from tests.generated.daemon import COVERED, POOL, failure
 from tests.generated.shrinking import shrunk
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
-SEEDS = range(60)
+SEEDS = range(40)
 """Programs of the quick form, in some fifteen seconds of CPU, one of them with a daemon that is killed."""
 FURTHER = 40
 """Programs of each round."""

@@ -23,7 +23,7 @@ PATTERNS: tuple[Value, ...] = (capture(), Record("p", capture()), Record("q", 1)
 RULES = "r($x, 2) <- p($x), not q($x). s(count($x)) <- p($x). u($x) <- r($x, _), s(_)."
 Turn = Callable[[Space], object]
 THOROUGH = os.environ.get("TORTURE_ROUNDS", "0") != "0"
-STRIDE, RULED_STRIDE = 7, 109
+STRIDE, RULED_STRIDE = 13, 211
 """Without torture each kind of turn is struck at some lines only, and not all kinds at the same ones."""
 
 

@@ -17,7 +17,7 @@ from tests.striking import strike
 pytestmark = pytest.mark.skipif(COMPILED, reason="machine code has no lines that could be struck")
 
 THOROUGH = "TORTURE_ROUNDS" in os.environ
-STRIDE = 37
+STRIDE = 71
 """Without torture each operation is struck at some lines only, and not all of them at the same ones."""
 
 X = capture("x")

@@ -22,6 +22,7 @@ from index.values.values import Map, Value
 from tests.server.peers import EVERYTHING, Peer, opening
 from tests.server.processes import DaemonProcess
 
+ALONE = pytest.mark.torture(long=True)
 LONG = "TORTURE_ROUNDS" in os.environ
 OBSERVERS = 300
 MESSAGES = 4_641 if LONG else 900
@@ -111,7 +112,10 @@ async def _failures(peers: list[Peer]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.torture
-@pytest.mark.parametrize("policy", ["conflate", "fail", "drop", "wait"])
+@pytest.mark.parametrize(
+    "policy",
+    [*("conflate", "wait"), *(pytest.param(each, marks=ALONE) for each in ("fail", "drop"))],
+)
 async def test_messages_for_stalled_observers_are_bounded_and_given_back(
     daemon: DaemonProcess, policy: str
 ) -> None:
