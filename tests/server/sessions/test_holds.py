@@ -134,12 +134,12 @@ async def test_a_hold_is_renewed_on_after_a_daemon_that_was_away_for_longer_than
     url: str, proxy: Proxy
 ) -> None:
     async with dataspace.connect(url) as witness, dataspace.connect(proxy.url, timeout=0.2) as space:
-        held = await space.hold(Record("job", 1), ttl=3, renew=True)
+        held = await space.hold(Record("job", 1), ttl=6, renew=True)
         proxy.refusing = True
         proxy.cut()
-        await trio.sleep(1.3)  # one renewal is due, and in vain
+        await trio.sleep(2.3)  # one renewal is due, and in vain
         proxy.refusing = False
-        await trio.sleep(2.5)
+        await trio.sleep(4.5)
         assert (await witness.matches("job($n)"), held.ended.is_set()) == ([(1,)], False)
 
 
