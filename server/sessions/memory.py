@@ -58,6 +58,8 @@ class Memory:
         self.limit = memory_limit(limit)
         self.base: Final = base
         self._measure = measure
+        self.parts: dict[str, int] = {"start": base}
+        """The bytes of each part at the last ``refresh``."""
         self.used = base
         self.trims = 0
         """How often memory was given back to the system."""
@@ -76,14 +78,10 @@ class Memory:
                 )
         self.used += size
 
-    @property
-    def parts(self) -> dict[str, int]:
-        """Returns the bytes of each part, the start included: ``used`` is their sum."""
-        return {"start": self.base, **self._measure()}
-
     def refresh(self) -> None:
         """Adds up what is in use."""
-        self.used = self.base + sum(self._measure().values())
+        self.parts = {"start": self.base, **self._measure()}
+        self.used = sum(self.parts.values())
 
     async def run(self) -> None:
         """Adds up, and gives back what is not in use, until cancelled."""
