@@ -1,6 +1,7 @@
 """Planted defects: which do the generated tests find?
 
 python -m tests.planted [NAME ...] [--seconds 60]       one after the other, all or these
+python -m tests.planted --keep FILE                     the same, without those that FILE has results of
 python -m tests.planted run NAME MODULE [ARGUMENT ...]  a module, as ``python -m``, with this defect
 """
 
@@ -10,6 +11,7 @@ import argparse
 import json
 import runpy
 import sys
+from pathlib import Path
 
 from tests.planted.defects import DEFECTS
 from tests.planted.planting import plant
@@ -24,8 +26,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
     parser.add_argument("names", nargs="*", help="defects; all of them if none is named")
     parser.add_argument("--seconds", type=float, default=60.0, help="CPU for each")
+    parser.add_argument("--keep", type=Path, help="a file of results; what is named is run again")
     options = parser.parse_args(arguments)
-    return tabulated([DEFECTS[name] for name in options.names] or DEFECTS.values(), options.seconds)
+    defects = [DEFECTS[name] for name in options.names] or DEFECTS.values()
+    return tabulated(defects, options.seconds, options.keep, again=bool(options.names))
 
 
 def _run(name: str, command: list[str]) -> int:

@@ -19,23 +19,32 @@ from tests.planted import (
 from tests.planted.finding import DAEMON, KERNEL, SIMULATION
 from tests.planted.planting import Defect, Rows
 
+OF_OWNERS: Final = {
+    "server.owners.leases": "leases",
+    "server.spaces.sessions": "sessions",
+    "server.sessions.requests": "sessions",
+}
+"""The fields of what stands in one table with others; of the rest of it, ``turns``."""
 
-def _defects(door: str, rows: Rows) -> Iterator[Defect]:
+
+def _defects(door: str, field: str, rows: Rows) -> Iterator[Defect]:
     for module, defects in rows.items():
         for name, qualified, there, instead in defects:
-            yield Defect(name, door, module, qualified, there, instead)
+            yield Defect(
+                name, door, module, qualified, there, instead, field or OF_OWNERS.get(module, "turns")
+            )
 
 
 ALL: Final = (
-    *_defects(KERNEL, of_turns.ROWS),
-    *_defects(KERNEL, of_index.ROWS),
-    *_defects(KERNEL, of_rules.ROWS),
-    *_defects(SIMULATION, of_groups.ROWS),
-    *_defects(SIMULATION, of_topics.ROWS),
-    *_defects(SIMULATION, of_following.ROWS),
-    *_defects(SIMULATION, of_owners.ROWS),
-    *_defects(SIMULATION, of_logs.ROWS),
-    *_defects(DAEMON, of_doors.ROWS),
+    *_defects(KERNEL, "kernel", of_turns.ROWS),
+    *_defects(KERNEL, "kernel", of_index.ROWS),
+    *_defects(KERNEL, "rules", of_rules.ROWS),
+    *_defects(SIMULATION, "groups", of_groups.ROWS),
+    *_defects(SIMULATION, "topics", of_topics.ROWS),
+    *_defects(SIMULATION, "following", of_following.ROWS),
+    *_defects(SIMULATION, "", of_owners.ROWS),
+    *_defects(SIMULATION, "logs", of_logs.ROWS),
+    *_defects(DAEMON, "", of_doors.ROWS),
 )
 
 DEFECTS: Final[dict[str, Defect]] = {each.name: each for each in ALL}

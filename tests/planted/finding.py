@@ -33,6 +33,8 @@ FURTHER: Final[Mapping[str, str]] = {SIMULATION: DAEMON}
 HELD: Final = (KERNEL,)
 """The doors that must find ``SHARE`` of their defects; others are shown, and count neither way."""
 SHARE: Final = 0.9
+QUICK: Final[Mapping[str, int]] = {KERNEL: 500, SIMULATION: 21, DAEMON: 40}
+"""How many programs, or lives, of each door ``make test`` runs; they are the first ones of a search."""
 SPARE: Final = 60
 """Seconds of CPU that a process may take beyond those of its search, to begin and to end."""
 STUCK: Final = 3_600
@@ -42,11 +44,30 @@ STUCK: Final = 3_600
 class Outcome(NamedTuple):
     """What came of one defect: the door that found it, or the last one that did not."""
 
-    defect: Defect
-    found: bool
+    name: str
+    place: str
+    """The mark of the defect's row, which is another one if the row is changed."""
     door: str
+    found: bool
     said: str
-    """One line of the table."""
+    """What the tests say that found the defect; of another one, how often its place was executed."""
+    executed: int = 0
+    programs: int = 0
+    """Of the search; 0 if the tests did not end as they should."""
+    seconds: float = 0.0
+    seed: int = 0
+
+    @property
+    def is_quick(self) -> bool:
+        """True if the quick form of the tests finds the defect."""
+        return self.found and 0 < self.programs <= QUICK[self.door]
+
+    def __str__(self) -> str:
+        after = f"{self.programs} programs, {self.seconds} s"
+        if not self.found:
+            return f"NOT FOUND at the {self.door} in {after}, {self.said}"
+        by = f" by seed {self.seed} after {after}" if self.programs else ""
+        return f"found at the {self.door}{by}: {self.said:.70}"
 
 
 def outcome(defect: Defect, seconds: float) -> Outcome:
@@ -80,39 +101,58 @@ def _outcome(defect: Defect, door: str, seconds: float) -> Outcome:
                 env=os.environ | planted,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(defect, True, door, f"found at the {door}: the tests do not end")
+            return Outcome(defect.name, defect.place, door, True, "the tests do not end")
         lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
         if door == DAEMON:
             lines.append(json.dumps({"executed": counted.stat().st_size}))
     if len(lines) < 2:
         error = ended.stderr.strip().rpartition("\n")[2]
-        said = f"found at the {door}: the tests end with {ended.returncode} ({error:.60})"
-        return Outcome(defect, True, door, said)
-    return _read(defect, door, json.loads(lines[0]), json.loads(lines[1])["executed"])
-
-
-def _read(defect: Defect, door: str, ran: Mapping[str, object], executed: int) -> Outcome:
-    after = f"{ran['programs']} programs, {ran['seconds']} s"
-    if ran["said"] is not None:
-        said = f"found at the {door} by seed {ran['seed']} after {after}: {ran['said']:.70}"
-        return Outcome(defect, True, door, said)
+        said = f"the tests end with {ended.returncode} ({error})"
+        return Outcome(defect.name, defect.place, door, True, said)
+    ran, executed = json.loads(lines[0]), json.loads(lines[1])["executed"]
+    said = ran.pop("said")
     times = f"executed {executed} times" if executed else "NEVER EXECUTED"
-    return Outcome(defect, False, door, f"NOT FOUND at the {door} in {after}, {times}")
+    return Outcome(defect.name, defect.place, door, said is not None, said or times, executed, **ran)
 
 
-def tabulated(defects: Iterable[Defect], seconds: float) -> int:
-    """Prints a line for each defect; returns 1 if too few are found, else 0.
+def tabulated(defects: Iterable[Defect], seconds: float, kept: Path | None = None, *, again: bool) -> int:
+    """Prints a line for each defect, and the shares; returns 1 if too few are found, else 0.
 
     A defect that another door than its own has found counts for that one, and its own is not charged.
+    What came of each is added to the file ``kept``; what came of the same row before is read from there,
+    unless the defects are to be run ``again``.
     """
-    outcomes: list[Outcome] = []
+    before = read(kept) if kept is not None and not again else {}
+    outcomes: dict[Defect, Outcome] = {}
     for defect in defects:
-        outcomes.append(outcome(defect, seconds))
-        print(f"{defect.name:34} {outcomes[-1].said}", flush=True)
+        came = before.get(defect.place)
+        if came is None or (not came.found and came.seconds < seconds):
+            came = outcome(defect, seconds)
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps(came._asdict()) + "\n")
+        outcomes[defect] = came
+        print(f"{defect.name:34} {came}", flush=True)
+    for field in sorted({each.field for each in outcomes}):
+        _show(field, [each for defect, each in outcomes.items() if defect.field == field])
     status = 0
     for door in DOORS:
-        found = [each.found for each in outcomes if each.door == door]
-        if found:
-            print(f"{door}: {sum(found)} of {len(found)} found")
-            status |= door in HELD and sum(found) < SHARE * len(found)
+        if some := [each for each in outcomes.values() if each.door == door]:
+            status |= _show(door, some) < SHARE and door in HELD
     return status
+
+
+def read(kept: Path) -> dict[str, Outcome]:
+    """Returns what came of defects by the marks of their rows: the last of each."""
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    outcomes = [Outcome(**json.loads(line)) for line in lines]
+    return {each.place: each for each in outcomes}
+
+
+def _show(what: str, outcomes: Sequence[Outcome]) -> float:
+    """Prints how many are found, and by the quick form; returns the share."""
+    found, quick = [sum(getattr(each, way) for each in outcomes) for way in ("found", "is_quick")]
+    share = found / len(outcomes)
+    shares = f"{share:.0%}, {quick / len(outcomes):.0%} by the quick form"
+    print(f"{what}: {found} of {len(outcomes)} found ({shares})")
+    return share

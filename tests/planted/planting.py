@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -31,6 +32,14 @@ class Defect(NamedTuple):
     there: str | None
     """One statement or expression; None for the whole body."""
     instead: str
+    field: str = ""
+    """The part of the product, for the summary."""
+
+    @property
+    def place(self) -> str:
+        """A mark of the row, for what is kept of it: another one if the row is changed."""
+        row = (self.door, self.module, self.qualified, self.there, self.instead)
+        return sha256(repr(row).encode()).hexdigest()[:16]
 
 
 Rows: TypeAlias = Mapping[str, Sequence[tuple[str, str, str | None, str]]]

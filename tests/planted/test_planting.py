@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.planted.defects import ALL, DEFECTS
+from tests.planted.finding import DAEMON, Outcome, read, tabulated
 from tests.planted.planting import ROOT, Defect, Misplaced, applied, source_of
 
 
@@ -59,3 +62,21 @@ def test_the_table_says_by_which_seed_a_defect_is_found() -> None:
     ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0
     assert "found at the kernel by seed" in ended.stdout and "kernel: 1 of 1 found" in ended.stdout
+
+
+def test_a_kept_result_is_shown_until_its_row_is_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick, slow = DEFECTS["message-twice"], DEFECTS["http-messages-lost"]
+    outcomes = [
+        Outcome(quick.name, quick.place, quick.door, True, "2: a turn sends it twice", 3, 1, 0.1, 0),
+        Outcome(slow.name, slow.place, DAEMON, True, "4: it is lost", 9, 41, 20.0, 40),
+    ]
+    kept = tmp_path / "kept"
+    kept.write_text("".join([json.dumps(each._asdict()) + "\n" for each in outcomes]))
+    assert tabulated([quick, slow], 60.0, kept, again=False) == 0
+    said = capsys.readouterr().out
+    assert "kernel: 1 of 1 found (100%, 100% by the quick form)" in said
+    assert "daemon: 1 of 1 found (100%, 0% by the quick form)" in said
+    assert len(kept.read_text().splitlines()) == 2, "nothing was run"
+    assert slow._replace(instead="pass  # otherwise").place not in read(kept)
