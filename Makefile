@@ -66,9 +66,9 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, whose servers are put into .venv
 	@$(BIN)/python bench/peers.py $(ARGS)
 
-torture: check-java venv $(VENV)/stores/ready ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost; SEEDS=1000000 for as many simulated lives before
+torture: check-java venv $(VENV)/stores/ready ## the kill tests and the attacks at full size, with ROUNDS further seeds each (50: a million steps of clients of real daemons, which KEEP=FILE goes on from), and a table of what they cost; SEEDS=1000000 for as many simulated lives before
 	@$(if $(SEEDS),$(BIN)/python -m tests.simulation --first $(or $(FIRST),10001) --seeds $(SEEDS))
-	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
+	@$(if $(KEEP),TORTURE_KEPT=$(KEEP) )TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
 
 soak: venv ## HOURS (8) of a steady mixed load; fails if memory, descriptors, disk or latency grow
 	@$(BIN)/python -m tests.soak --hours $(or $(HOURS),8) $(ARGS)

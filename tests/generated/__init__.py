@@ -7,6 +7,7 @@
     daemon      carries such a program out on a real daemon (``serving``), over its socket and HTTP
     streams     what a client's observation is shown, against the log
     covering    what programs had, alone and two together
+    runs        a long run of those, which goes on from where it was stopped
     shrinking   makes a program that fails smaller
 
 Values, handles and spans are few, so that facts, messages and rules meet.  A program stays one when something

@@ -7,11 +7,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from tests.generated import kernel, programs
 from tests.generated.searching import options_of, search
-from tests.generated.shrinking import shrunk
+from tests.generated.shrinking import remains, shrunk
 
 MOST_SECONDS = 5.0
 """CPU for one program; it takes some milliseconds."""
@@ -26,13 +27,39 @@ def main() -> int:
     parser = options_of("python -m tests.generated", __doc__)
     parser.add_argument("--shrink", action="store_true", help="print what is left of a program that fails")
     parser.add_argument("--door", choices=["kernel", "daemon"], default="kernel", help="what is tried")
+    parser.add_argument(
+        "--steps", type=int, help="of a daemon: go on until there were so many, whatever they take"
+    )
+    parser.add_argument("--keep", type=Path, help="a file with how far that has come, from which it goes on")
+    parser.add_argument("--processes", type=int, default=1, help="how many side by side")
     options = parser.parse_args()
+    if options.steps is not None:
+        return _steps(options)
     if options.door == "daemon":
         return _of_daemon(options)
     found = search(lambda seed: _failure(programs.draw(seed)), options.first, options.seconds)
     if found is not None and options.shrink:
         print(*shrunk(programs.draw(found), _failure, programs.less), sep="\n")
     return int(found is not None)
+
+
+def _steps(options: argparse.Namespace) -> int:
+    from tests.generated.runs import Run
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    run = Run(options.keep, *[options.first] * bool(options.first))
+    said, is_stopped = [], False
+    try:
+        said = run.go_on(options.steps, options.processes)
+    except KeyboardInterrupt:
+        is_stopped = True
+    print(run.covered)
+    if is_stopped:
+        kept = f"--keep {options.keep}" if options.keep else f"--first {run.next}"
+        print(f"stopped; python -m tests.generated --door daemon --steps {options.steps} {kept} goes on")
+    if said:
+        print("", "FAILED", *said, sep="\n")
+    return 130 if is_stopped else int(bool(said))
 
 
 def _of_daemon(options: argparse.Namespace) -> int:
@@ -44,8 +71,7 @@ def _of_daemon(options: argparse.Namespace) -> int:
     try:
         found = search(fails, options.first, options.seconds, daemon.cpu)
         if found is not None and options.shrink:
-            smaller = shrunk(clients.draw(found), daemon.failure, clients.less)
-            print(daemon.failure(smaller), *smaller, sep="\n")
+            print(*remains(clients.draw(found), daemon.failure, clients.less), sep="\n")
     finally:
         daemon.POOL.close()
     return int(found is not None)

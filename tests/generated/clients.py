@@ -7,11 +7,14 @@ depends on what came before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from dataspace.wire.outgoing import FACT_DEPTH
 from index.values.values import Record, Value
+from tests.generated.limits import nested
 from tests.generated.programs import HANDLES
 from tests.generated.texts import text
 from tests.model.conditions import ABSENT, EXACTLY, UNCHANGED
@@ -148,6 +151,15 @@ RESTARTING: Final = (
 """Profiles with a daemon that ends, which costs a start each time."""
 EACH: Final = 40
 """Of so many programs one is of those."""
+FURTHER: Final = 1_000_000
+"""From this seed on most programs are wide."""
+WIDE: Final = (8, 40, 200)
+"""Steps in one write of a client, in half of the bursts of a wide program."""
+EXTREMES: Final[tuple[Value, ...]] = (
+    *(2**63 - 1, -(2**63), 2**63, math.nan, -0.0, 0.0, math.inf, True, "", "\x00", "x" * 5_000),
+    *(nested(FACT_DEPTH - 8, lambda value: (value,)), nested(20, lambda value: Record("m", value, 1))),
+)
+"""Values at limits, among few others."""
 
 
 def profile_of(seed: int) -> Profile:
@@ -159,6 +171,13 @@ def profile_of(seed: int) -> Profile:
     return _together(profile, further) if seed % 3 == 0 else profile
 
 
+def is_wide(seed: int) -> bool:
+    """True if a program of a seed has bursts of many steps."""
+    if seed >= FURTHER:
+        return seed % 4 > 0
+    return seed % 21 == 13 or seed % (4 * EACH) == 3 * EACH - 1
+
+
 def _together(one: Profile, other: Profile) -> Profile:
     operations, steps = {**other.operations, **one.operations}, {**other.steps, **one.steps}
     return Profile(operations, steps, one.rules or other.rules)
@@ -166,7 +185,7 @@ def _together(one: Profile, other: Profile) -> Profile:
 
 def draw(seed: int, length: int = 14) -> Program:
     """Returns a program."""
-    drawing = _Drawing(Random(seed), profile_of(seed))
+    drawing = _Drawing(Random(seed), profile_of(seed), WIDE if is_wide(seed) else ())
     operations = [drawing.operation() for _ in range(length)]
     if drawing.profile.rules:
         for at in range(3):
@@ -179,9 +198,10 @@ def draw(seed: int, length: int = 14) -> Program:
 class _Drawing:
     """What the operations of one program are drawn from."""
 
-    def __init__(self, random: Random, profile: Profile) -> None:
+    def __init__(self, random: Random, profile: Profile, wide: Sequence[int] = ()) -> None:
         self.random = random
         self.profile = profile
+        self.wide = wide
         self.texts = [text(random, profile.rules) for _ in range(2)] if profile.rules else []
         self.latest: list[Value] = []
 
@@ -221,7 +241,8 @@ class _Drawing:
 
     def _burst(self) -> Burst:
         random = self.random
-        steps = tuple([self._step() for _ in range(random.choice([1, 1, 2, 3]))])
+        is_wide = self.wide and random.random() < 0.5
+        steps = tuple([self._step() for _ in range(random.choice(self.wide if is_wide else [1, 1, 2, 3]))])
         return Burst(self._client(), steps, random.choices(["", BYE, CUT], [7, 1, 1])[0])
 
     def _step(self) -> Step:
@@ -269,6 +290,8 @@ class _Drawing:
         random = self.random
         if self.latest and random.random() < 0.35:
             return random.choice(self.latest[-3:])
+        if not self.profile.rules and random.random() < 0.03:  # rules calculate with small numbers
+            return Record("m", random.choice("ab"), random.choice(EXTREMES))
         one = Record("n", random.choice("ab"))
         pair = Record("q", random.randrange(2), random.randrange(2))
         self.latest.append(random.choice([self._pair(), self._pair(), one, pair]))
@@ -328,9 +351,12 @@ def _less(step: Step) -> Iterator[Step]:
 
 
 def _shorter(parts: Sequence[Any], less: Any = lambda _: ()) -> Iterator[tuple[Any, ...]]:
-    """Yields parts without one of them, unless it is the only one, and with less of one of them."""
+    """Yields parts without a half of them, or less down to one, and with less of one of them."""
+    size = len(parts) // 2
+    while size:
+        for at in range(0, len(parts), size):
+            yield (*parts[:at], *parts[at + size :])
+        size //= 2
     for at, part in enumerate(parts):
-        if len(parts) > 1:
-            yield (*parts[:at], *parts[at + 1 :])
         for smaller in less(part):
             yield (*parts[:at], smaller, *parts[at + 1 :])

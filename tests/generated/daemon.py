@@ -23,6 +23,7 @@ from dataspace.kernel.derivation import RULES
 from dataspace.wire import packets as wire
 from dataspace.wire.packets import Packet
 from index.patterns.text import parse_pattern
+from index.values.jsons import to_json
 from index.values.values import Map, Record, Value, key
 from tests.generated.clients import (
     AHEAD,
@@ -213,14 +214,15 @@ class Client:
     def hear_streams(self, epochs: Sequence[model.Seen], values: Mapping[object, Value]) -> None:
         """Waits until each of its observations is shown what it should be, and no more."""
         for text, stream in self.streams.items():
-            while self.connection is not None:
-                expected = stream.expected(epochs, values)
-                most = min(len(expected), len(stream.shown))  # a lease may end meanwhile
-                if stream.shown[:most] != expected[:most]:
-                    raise Difference(f"{text} is shown {stream.shown}, the model says {expected}")
-                if stream.begun >= 0 and most == len(expected):
-                    break
+            while self.connection is not None and stream.begun < 0:
                 self._hear_next()
+            expected = stream.expected(epochs, values)
+            while self.connection is not None and len(stream.shown) < len(expected):
+                self._hear_next()
+            most = min(len(expected), len(stream.shown))  # a lease may end meanwhile
+            if stream.shown[:most] != expected[:most]:
+                at = next(at for at in range(most) if stream.shown[at] != expected[at])
+                raise Difference(f"{text} is shown {stream.shown[at:]}, the model says {expected[at:]}")
 
     def _sent(self, number: int, turn: Turn) -> Packet:
         parts = ((turn.owner or self.session, turn.actions), *turn.others)
@@ -331,6 +333,10 @@ class DaemonRun:
         self.web: list[model.Event] = []
         self.segments: list[model.Segment] = []
         self.epochs: list[model.Seen] = []
+        self.latest = [0, 0]
+        """The numbers of the last two epochs of segments."""
+        self.steps = 0
+        """How many packets with a verb, and requests over HTTP, clients have sent."""
         self.held: defaultdict[str, set[int]] = defaultdict(set)
         """The handles that each owner has, as far as its clients know."""
         self.part: list[Any] = []
@@ -403,10 +409,14 @@ class DaemonRun:
                 self._read(self.observer.next())
             except TimeoutError:
                 raise Difference(f"an observer is not shown epoch {newest}") from None
-        epochs, self.epochs = tuple(self.epochs), []
-        self.segments.append(model.Segment(self._lanes(), epochs, micros(), claims))
+        self._add_segment(model.Segment(self._lanes(), tuple(self.epochs), micros(), claims))
         if "Traceback" in (said := self.server.said()):
             raise Difference(f"the daemon's log has an error: {said[-300:]}")
+
+    def _add_segment(self, segment: model.Segment) -> None:
+        self.segments.append(segment)
+        self.latest = [*self.latest, *[each.number for each in segment.epochs]][-2:]
+        self.epochs = []
 
     def _lanes(self) -> tuple[tuple[model.Event, ...], ...]:
         lanes = [each.lane for each in self.clients.values()] + [self.web]
@@ -445,7 +455,9 @@ class DaemonRun:
         for burst in bursts:
             client = self.clients[burst.client]
             connection = client.connect()
-            connection.write(*client.packets(burst))
+            packets = client.packets(burst)
+            self.steps += sum(not isinstance(each, wire.Bye) for each in packets)
+            connection.write(*packets)
             if burst.end == CUT:
                 client.gone(CUT)
 
@@ -500,8 +512,7 @@ class DaemonRun:
         lanes, begun = self._lanes(), micros()
         self.server.start()
         self._observe()
-        epochs, self.epochs = tuple(self.epochs), []
-        self.segments.append(model.Segment(lanes, epochs, micros(), is_open=True))
+        self._add_segment(model.Segment(lanes, tuple(self.epochs), micros(), is_open=True))
         self.web.append(model.Restarted(orderly, ended, begun, tuple(graces)))
 
     def _post(self, post: Post) -> None:
@@ -513,7 +524,7 @@ class DaemonRun:
         expected = self.expected(post.expected)
         if number > len(self.numbered):
             self.numbered.append((number, post))
-        actions = [{_WORDS[verb]: _json(fact)} for verb, fact in post.actions]
+        actions = [{_WORDS[verb]: to_json(fact)} for verb, fact in post.actions]
         body: dict[str, object] = {"owner": post.owner, "actions": actions}
         body["expect"] = [
             {"absent": text} if kind == ABSENT else {"unchanged": text, "since": more[1]}
@@ -521,6 +532,7 @@ class DaemonRun:
         ]
         if number:
             body |= {"client": "door", "sequence": number}
+        self.steps += 1
         sent = micros()
         answer = self._posted(dumps(body))
         parts = ((post.owner, post.actions),)
@@ -539,8 +551,7 @@ class DaemonRun:
 
     def expected(self, expected: Sequence[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
         """Returns what a turn expects with the epochs that roles stand for, and patterns as values."""
-        numbers = [0, 0, *[each.number for segment in self.segments for each in segment.epochs]]
-        epochs = {NOW: numbers[-1], EARLIER: numbers[-2], FIRST: 0, AHEAD: 1 << 40}
+        epochs = {NOW: self.latest[-1], EARLIER: self.latest[-2], FIRST: 0, AHEAD: 1 << 40}
         return tuple(
             [
                 (
@@ -625,12 +636,6 @@ def _session(number: int) -> str:
 _WORDS: Final = {STATE: "assert", UNSTATE: "retract", SEND: "send"}
 
 
-def _json(value: Value) -> object:
-    if isinstance(value, Record):
-        return {"@": value.label, "fields": list(map(_json, value.fields))}
-    return value
-
-
 def _read(actions: Sequence[Action]) -> tuple[Action, ...]:
     """Returns actions with their patterns as values."""
     return tuple([(SWEEP, parse_pattern(each[1])) if each[0] == SWEEP else each for each in actions])
@@ -701,7 +706,7 @@ def failure(program: Program) -> str | None:
             run.carry_out(operation)
             at += 1
         run.finish()
-        COVERED.add(program, run.segments)
+        COVERED.add(program, run.segments, run.steps)
     except Difference as difference:
         return f"{at}: {difference}"
     except Lost as lost:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -39,7 +40,11 @@ class Server:
         self.web = 0
         self._said = (self.directory / "said").open("w+")
         self._cpu_before = 0.0
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # also an end by a signal leaves no daemon behind
+            self.close()
+            raise
 
     def start(self) -> None:
         """Starts it, and waits until it listens."""
@@ -107,7 +112,7 @@ class Connection:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(PATIENCE)
         self._cutter = Cutter(1 << 26)
-        self._packets: list[Packet] = []
+        self._packets: deque[Packet] = deque()
         try:
             self._socket.connect(path)
         except OSError as error:
@@ -130,7 +135,7 @@ class Connection:
         end = time.monotonic() + seconds
         while True:
             while self._packets:
-                packet = self._packets.pop(0)
+                packet = self._packets.popleft()
                 if isinstance(packet, Bye):
                     raise Lost(packet.code)
                 if not isinstance(packet, Ping):

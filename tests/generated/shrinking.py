@@ -5,7 +5,7 @@ alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,6 +14,31 @@ T = TypeVar("T")
 def kind_of(said: str) -> str:
     """Returns what two failures have in common that are alike: the first words, without values."""
     return re.sub(r"[0-9]+|[({\[].*", "", said.partition(": ")[2])[:40]
+
+
+def check(
+    seeds: Iterable[int],
+    draw: Callable[[int], tuple[T, ...]],
+    fails: Callable[[tuple[T, ...]], str | None],
+    less: Callable[[T], Iterator[T]],
+) -> None:
+    """Raises ``AssertionError`` with what is left of the first program that fails."""
+    for seed in seeds:
+        if said := remains(draw(seed), fails, less):
+            raise AssertionError("\n".join([f"seed {seed}", *said]))
+
+
+def remains(
+    program: tuple[T, ...],
+    fails: Callable[[tuple[T, ...]], str | None],
+    less: Callable[[T], Iterator[T]],
+) -> list[str]:
+    """Returns how a program fails, and the operations that are left of it; nothing if it does not."""
+    said = fails(program)
+    if said is None:
+        return []
+    smaller = shrunk(program, fails, less)
+    return [fails(smaller) or f"not each time: {said}", *map(repr, smaller)]
 
 
 def shrunk(

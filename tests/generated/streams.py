@@ -62,11 +62,13 @@ class Stream:
         for epoch in epochs:
             if epoch.number > self.begun and not state:
                 state.append(Shown(self.begun, frozenset(+counts), (), frozenset()))
-            before = frozenset(+counts)
             added, messages, removed = (
                 [key(row) for at in some if (row := match(self.pattern, values[at])) is not None]
                 for some in (epoch.added, epoch.messages, epoch.removed)
             )
+            if not (added or messages or removed):
+                continue
+            before = frozenset(+counts)
             counts.update(added)
             counts.subtract(removed)
             after = frozenset(+counts)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from index.values.values import Record, Value, key
@@ -156,6 +157,10 @@ class Daemon:
         """What came and went, with its epoch."""
         self.turns: dict[str, dict[int, int]] = {}
         """The turns of each client that have happened, with their epochs."""
+        self.done = 0
+        """What stands for them in a state, of which it takes long to compare them all."""
+        self.deaf: frozenset[str] = frozenset()
+        """Clients of which a turn did not come, although nothing was against it, nor does what follows it."""
         self.ending: frozenset[str] = frozenset()
         """Sessions that are over, and whose facts must go."""
         self.graces: dict[str, int] = {}
@@ -176,7 +181,7 @@ class Daemon:
         """
         rest = [sum(each.size for each in segments[at:]) for at in range(1, len(segments) + 1)]
         stack = [(self, 0, segments[0].lanes, segments[0].epochs)]
-        seen, furthest, said = set[object](), FOREVER, ""
+        seen, furthest, wrong = set[object](), FOREVER, partial(str)
         while stack:
             one, at, lanes, epochs = stack.pop()
             state = (at, *map(len, lanes), len(epochs), one._state())
@@ -185,9 +190,9 @@ class Daemon:
             seen.add(state)
             left = sum(map(len, lanes)) + len(epochs) + rest[at] + len(segments) - at
             if left < furthest:
-                furthest, said = left, one._wrong(segments[at], lanes, epochs)
+                furthest, wrong = left, partial(one._wrong, segments[at], lanes, epochs)
             if len(seen) > MOST:
-                raise Unexplained(f"no cause is found in {MOST} steps: {said}")
+                raise Unexplained(f"no cause is found in {MOST} steps: {wrong()}")
             if one._is_through(segments[at], lanes, epochs):
                 if at + 1 == len(segments):
                     vars(self).update(vars(one))
@@ -196,7 +201,7 @@ class Daemon:
                 stack.append((one, at + 1, further.lanes, (*epochs, *further.epochs)))
             steps = list(one._steps(lanes, epochs, segments[at].time))
             stack += [(new, at, lanes, epochs) for new, lanes, epochs in reversed(steps)]
-        raise Unexplained(said)
+        raise Unexplained(wrong())
 
     def _is_through(self, segment: Segment, lanes: Lanes, epochs: Epochs) -> bool:
         """True if all that came to pass in a segment is explained."""
@@ -206,7 +211,7 @@ class Daemon:
     def _state(self) -> object:
         claims = self.space.claims.items()
         held = frozenset((owner, at, key(fact)) for owner, each in claims for at, fact in each.items())
-        return held, self.ending, *map(str, (self.graces, self.leases, self.turns))
+        return held, self.ending, self.done, self.deaf, *map(str, (self.graces, self.leases))
 
     def _claims(self) -> frozenset[tuple[str, object]]:
         claims = self.space.claims
@@ -219,9 +224,7 @@ class Daemon:
             said.append(f"an epoch follows from nothing that was done: {epochs[0]}")
         if not said and segment.claims is not None:
             more, less = segment.claims - self._claims(), self._claims() - segment.claims
-            said.append(
-                f"owners claim what they should not {sorted(more)}, or not what they should {sorted(less)}"
-            )
+            said.append(f"owners claim {sorted(more)}, and should not; or should claim {sorted(less)}")
         return "; ".join(said)
 
     def _against(self, event: Event) -> str:
@@ -292,16 +295,16 @@ class Daemon:
     def _end(self, owners: Sequence[str], time: int) -> model.Epoch | None:
         """Retracts all that sessions and leases own."""
         self.ending -= {*owners}
-        for each in owners:
-            self.graces.pop(each, None)
-            self.leases.pop(each, None)
+        for each, ends in product(owners, (self.graces, self.leases)):
+            ends.pop(each, None)
         return self.space.end([name for each in owners for name in _owners(each)], time)
 
     # -- events -----------------------------------------------------------------------------------------
 
     def _after(self, event: Event, epochs: Epochs, time: int) -> Iterator[tuple[Self, int]]:
         """Yields the states after an event, each with how many epochs it makes."""
-        new = self._copy()
+        new = self if isinstance(event, Turned) else self._copy()
+        new.deaf = new.deaf if isinstance(event, Turned | Leased | Announced) else frozenset()
         match event:
             case Turned():
                 yield from self._turned(event, epochs, time)
@@ -317,10 +320,8 @@ class Daemon:
             case Ended(session):
                 new.ending |= {session}
                 new.graces.pop(session, None)
-                yield new, 0
             case Broken(session, until):
                 new.graces[session] = until
-                yield new, 0
             case Returned(session, resumed, sent):
                 is_away, until = session in new.graces, new.graces.pop(session, 0)
                 new.ending |= {session} if is_away and not resumed else set()
@@ -328,10 +329,12 @@ class Daemon:
                     yield new, 0
             case Restarted():
                 new._restart(event)
-                yield new, 0
+        if isinstance(event, Ended | Broken | Restarted):
+            yield new, 0
 
     def _turned(self, turn: Turned, epochs: Epochs, time: int) -> Iterator[tuple[Self, int]]:
-        """A turn happens whole and once, or not at all; one that nobody has heard of may do either.
+        """A turn happens whole and once, or not at all; one that nobody has heard of may do either, but does
+        not after another one that did not.
 
         Sent again under its number it is answered with the epoch that it has made.
         """
@@ -342,7 +345,8 @@ class Daemon:
                 yield self, 0
             return
         reasons = self._reasons(turn)
-        if not isinstance(turn.answer, str) and reasons <= {"no-lease"} and self._runs(turn, True):
+        is_able = reasons <= {"no-lease"} and self._runs(turn, True) and turn.client not in self.deaf
+        if not isinstance(turn.answer, str) and is_able:
             new = self._copy()
             made = new.space.turn(turn.parts, time)
             is_shown = made is None or new._takes(made, epochs)
@@ -351,11 +355,14 @@ class Daemon:
                 if turn.number:
                     answered = new.number if turn.answer is None else int(turn.answer)
                     new.turns[turn.client] = {**done, turn.number: answered}
+                    new.done ^= hash((turn.client, turn.number, answered))
                 for owner in _leases(turn.parts):
                     new.leases[owner] = turn.sent + _length(owner)
                 yield new, int(made is not None)
         if turn.answer is None or turn.answer in reasons:
-            yield self, 0
+            new = copy(self)
+            new.deaf |= {turn.client} if turn.answer is None and not reasons else set()
+            yield new, 0
 
     def _reasons(self, turn: Turned) -> set[str]:
         """Returns all codes with which a turn may be refused now; the order of checks is not promised."""
@@ -388,11 +395,9 @@ class Daemon:
         if isinstance(event, Turned) and event.grants:
             return wanted
         owners = [event.owner] if isinstance(event, Leased) else list(_leases(event.parts))
-        sure = [each for each in owners if each in self.leases]
-        sure = [each for each in sure if each in self.space.claims or self.leases[each] > event.heard]
-        if wanted:
-            return all(each in self.leases for each in owners)
-        return len(sure) < len(owners)
+        known = [each for each in owners if each in self.leases]
+        sure = [each for each in known if each in self.space.claims or self.leases[each] > event.heard]
+        return known == owners if wanted else len(sure) < len(owners)
 
     def _lease(self, asked: Leased) -> bool:
         """Takes what became of a lease; returns False if that cannot be."""
