@@ -23,6 +23,7 @@ from server.spaces.groups.dead import retrying
 from server.spaces.groups.definitions import alter, delete, joined, seek
 from server.spaces.groups.group import StreamMember, WorkGroup, check_disk, stated
 from server.spaces.groups.settling import check_source
+from server.spaces.sessions import SESSION
 
 if TYPE_CHECKING:
     from server.sessions.requests import Verb
@@ -232,7 +233,7 @@ def _shown(peer: Peer, delivery: JobDelivery) -> Value:
 
 
 def _name_of(member: GroupMember, *, is_whole: bool) -> str:
-    """Returns a member as operators know it, ``session 5``: the facts of ``system`` have the number.
+    """Returns a member as its session is named elsewhere, ``session:0.5``: ``system`` has the number.
 
     A name that is not whole has no principal.
     """
@@ -242,7 +243,7 @@ def _name_of(member: GroupMember, *, is_whole: bool) -> str:
             who = f" of {member.principal}" if is_whole and member.principal is not None else ""
             return f"request {member.session}{who}"
         case _:
-            return f"session {member.session}"
+            return f"{SESSION}{member.session}"
 
 
 async def _alter(peer: Peer, arguments: Arguments) -> Value:

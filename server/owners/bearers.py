@@ -52,14 +52,16 @@ class Bearer:
     def owner(self, stated: str) -> str:
         """Returns the owner of facts that a turn or a publication states; raises ``Refused``.
 
-        It is a lease of this bearer, or a durable owner to which it has a right.
+        It is a lease of this bearer, or a durable owner to which it has a right: as ``NAME``, or as it is
+        shown, ``durable:NAME``.
         """
         if stated.startswith(LEASE):
             return self.lease(stated)
-        if not stated:
+        name = _plain(stated).removeprefix(DURABLE)
+        if not name:
             raise Refused("bad-request", "owner must name a durable owner, or a lease")
-        self.permit.check_durable(_plain(stated))
-        return self._stamped(f"{DURABLE}{stated}")
+        self.permit.check_durable(name)
+        return self._stamped(f"{DURABLE}{name}")
 
     def lease(self, stated: str) -> str:
         """Returns the owner under which a lease is kept, if it may be granted; raises ``Refused``."""
@@ -73,8 +75,13 @@ class Bearer:
         """
         if _plain(stated).startswith(PASSING):
             return self.own(stated)
-        self.permit.check_durable(stated.removeprefix(OWNER))
-        return self._stamped(stated)
+        name = stated.removeprefix(OWNER)
+        if name == stated:
+            self.permit.check_durable(name)
+            return self._stamped(name)
+        owner = name.removeprefix(DURABLE)
+        self.permit.check_durable(owner)
+        return self._stamped(f"{OWNER}{owner}")
 
     def publisher(self, stated: str, owner: str, clients: Clients) -> str:
         """Returns the identity that a publication for an owner is numbered under; raises ``Refused``.

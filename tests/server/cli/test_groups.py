@@ -110,7 +110,7 @@ def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest
         taken = [next(iter(jobs)) for _ in range(3)]
         out = printed(capfd, "groups", "out", "w").splitlines()
         assert len(out) == 4 and all(
-            " session " in line and "(" not in line.split("job(")[0] for line in out[1:]
+            " session:" in line and "(" not in line.split("job(")[0] for line in out[1:]
         )
         with space.turn(done=taken[:2]):
             pass
