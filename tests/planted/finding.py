@@ -42,7 +42,7 @@ STUCK: Final = 3_600
 
 
 class Outcome(NamedTuple):
-    """What came of one defect: the door that found it, or the last one that did not."""
+    """What came of one defect: at the door that found it, or at its own."""
 
     name: str
     place: str
@@ -72,10 +72,11 @@ class Outcome(NamedTuple):
 
 def outcome(defect: Defect, seconds: float) -> Outcome:
     """Runs the tests of its doors with a defect for so many seconds of CPU each."""
-    found = _outcome(defect, defect.door, seconds)
-    if found.found or defect.door not in FURTHER:
-        return found
-    return _outcome(defect, FURTHER[defect.door], seconds)
+    first = _outcome(defect, defect.door, seconds)
+    if first.found or defect.door not in FURTHER:
+        return first
+    further = _outcome(defect, FURTHER[defect.door], seconds)
+    return further if further.found else first
 
 
 def _outcome(defect: Defect, door: str, seconds: float) -> Outcome:
@@ -118,7 +119,7 @@ def _outcome(defect: Defect, door: str, seconds: float) -> Outcome:
 def tabulated(defects: Iterable[Defect], seconds: float, kept: Path | None = None, *, again: bool) -> int:
     """Prints a line for each defect, and the shares; returns 1 if too few are found, else 0.
 
-    A defect that another door than its own has found counts for that one, and its own is not charged.
+    A defect that another door than its own has found counts for that one.
     What came of each is added to the file ``kept``; what came of the same row before is read from there,
     unless the defects are to be run ``again``.
     """
@@ -151,7 +152,7 @@ def read(kept: Path) -> dict[str, Outcome]:
 
 def _show(what: str, outcomes: Sequence[Outcome]) -> float:
     """Prints how many are found, and by the quick form; returns the share."""
-    found, quick = [sum(getattr(each, way) for each in outcomes) for way in ("found", "is_quick")]
+    found, quick = sum(each.found for each in outcomes), sum(each.is_quick for each in outcomes)
     share = found / len(outcomes)
     shares = f"{share:.0%}, {quick / len(outcomes):.0%} by the quick form"
     print(f"{what}: {found} of {len(outcomes)} found ({shares})")
