@@ -23,7 +23,6 @@ from server.spaces.groups.dead import retrying
 from server.spaces.groups.definitions import alter, delete, joined, seek
 from server.spaces.groups.group import StreamMember, WorkGroup, check_disk, stated
 from server.spaces.groups.settling import check_source
-from server.spaces.sessions import SESSION
 
 if TYPE_CHECKING:
     from server.sessions.requests import Verb
@@ -243,7 +242,7 @@ def _name_of(member: GroupMember, *, is_whole: bool) -> str:
             who = f" of {member.principal}" if is_whole and member.principal is not None else ""
             return f"request {member.session}{who}"
         case _:
-            return f"{SESSION}{member.session}"
+            return f"session:{member.session}"
 
 
 async def _alter(peer: Peer, arguments: Arguments) -> Value:

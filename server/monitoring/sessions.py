@@ -90,8 +90,8 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Arguments
 
 
 def _wanted(said: str | int) -> str | int:
-    """Returns the session that a request names: by its name, its owner or that of its interests, or its
-    number.
+    """Returns the session that a request names: by its name, its owner, the owner of its interests, or
+    its number.
 
     >>> [_wanted(each) for each in ("2.5", "session:2.5 interests @ token:ops", "2000000005", 5)]
     ['2.5', '2.5', 2000000005, 5]
