@@ -235,16 +235,6 @@ async def test_what_is_accepted_comes_back_from_each_stage(tmp_path: Path) -> No
             await world.start()
             wrong += await _after(world, "compaction", accepted)
             nursery.cancel_scope.cancel()
-    print(
-        *sorted(
-            {
-                f"ACC {door} {name}"
-                for (door, name) in accepted
-                if "levels" in name or "of 32" in name or "of 65" in name
-            }
-        ),
-        sep="\n",
-    )
     assert not wrong, "\n".join(wrong[:40])
     for door in DOORS:
         assert {at for at in accepted if at[0] == door} and {at for at in refused if at[0] == door}, door
