@@ -17,9 +17,10 @@ import trio
 
 from dataspace.transport.sockets import SocketLink
 from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN
 from dataspace.wire.session import Role, Session
 from relay.log.log import Log
-from server.config.model import Config, Limits
+from server.config.model import Config, Limits, SpaceConfig
 from server.config.rights import Key
 from server.connections.acting import ActingPeer
 from server.connections.connection import Connection
@@ -98,19 +99,28 @@ class Inside:
 
 @asynccontextmanager
 async def inside(
-    data: Path, limits: Limits | None = None, keys: tuple[Key, ...] = ()
+    data: Path,
+    limits: Limits | None = None,
+    keys: tuple[Key, ...] = (),
+    spaces: tuple[SpaceConfig, ...] = (),
 ) -> AsyncIterator[Inside]:
-    """A daemon with its log in a directory, until the end of the block; it ends in good order."""
-    config = Config(data=data, limits=limits or Limits(), keys=keys)
-    (settings,) = config.all_spaces()
-    log = Log.open(data)
-    daemon = Daemon(config, [(settings, log)])
-    hosted = daemon.main
+    """A daemon with its log in a directory, until the end of the block; it ends in good order.
+
+    Further ``spaces`` have theirs in folders of their names below it.
+    """
+    config = Config(data=data, limits=limits or Limits(), keys=keys, spaces=spaces)
+    logs = [
+        (each, Log.open(data if each.name == MAIN else data / each.name)) for each in config.all_spaces()
+    ]
+    daemon = Daemon(config, logs)
+    (_, log), hosted = logs[0], daemon.spaces.values()
     try:
         async with trio.open_nursery() as writers:
-            writers.start_soon(hosted.commits.run)
+            for each in hosted:
+                writers.start_soon(each.commits.run)
             writers.start_soon(daemon.durable_topics.writer.run)
-            await hosted.commits.wait_durable(hosted.space.epoch)
+            for each in hosted:
+                await each.commits.wait_durable(each.space.epoch)
             async with trio.open_nursery() as nursery:
                 daemon.peers = nursery
                 made = Inside(daemon, log)
@@ -122,9 +132,12 @@ async def inside(
                         wire.link.close()
                     nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
-                await hosted.commits.close()
+                for each in hosted:
+                    await each.commits.close()
                 await daemon.durable_topics.writer.close()
     finally:
         daemon.durable_topics.writer.journal.close()
-        hosted.staging.close()
-        log.close()
+        for each in hosted:
+            each.staging.close()
+        for _, each_log in logs:
+            each_log.close()
