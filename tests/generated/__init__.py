@@ -8,6 +8,8 @@
     streams     what a client's observation is shown, against the log
     covering    what programs had, alone and two together
     runs        a long run of those, which goes on from where it was stopped
+    tables      what of the tables of the product was accepted and refused
+    features    which two features act together, and crowd: all of them
     shrinking   makes a program that fails smaller
 
 Values, handles and spans are few, so that facts, messages and rules meet.  A program stays one when something
