@@ -137,7 +137,7 @@ PROFILES: Final = (
     Profile({**_USUAL}, {"turn": 8, "again": 2}),
     Profile({**_USUAL, "pass": 2}, {"turn": 6, "watch": 3}),
     Profile({**_USUAL, "pass": 2, "stall": 1}, {"turn": 5, "lease": 4}),
-    Profile({"burst": 4, "post": 6}, {"turn": 1}),
+    Profile({"burst": 4, "post": 6}, {"turn": 1, "durable": 2}),
     Profile({"burst": 6, "stall": 3, "come": 2}, {"turn": 6, "again": 1, "watch": 1}),
     Profile({**_USUAL}, {"turn": 1, "conditional": 5}),
     Profile({**_USUAL, "pass": 3}, {"turn": 1}, ("atom", "not", "comparison", "assert", "within", "send")),
@@ -255,6 +255,8 @@ class _Drawing:
             case "watch":
                 return Watch(random.choice(PATTERNS[:4]))
         owners = ["", "", DURABLE, *[LEASE for _ in range(2 * ("lease" in self.profile.steps))]]
+        if kind == "durable":  # the owner of turns over HTTP, which claims by value
+            return Turn(DURABLE, self._actions())
         first, second = random.sample(owners, 2)
         others = ((second, self._actions()),) if first != second and random.random() < 0.15 else ()
         return Turn(first, self._actions(), others, self._expected(0.8 if kind == "conditional" else 0.05))

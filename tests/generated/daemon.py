@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection
@@ -401,7 +401,7 @@ class DaemonRun:
             if isinstance(packet, wire.Answer):
                 return value
 
-    def settle(self, claims: frozenset[tuple[str, object]] | None = None) -> None:
+    def settle(self, claims: model.Claims | None = None) -> None:
         """Waits until everything is known; what came to pass since is one segment."""
         newest = self.ask("sync")
         while self.seen < newest:
@@ -465,7 +465,9 @@ class DaemonRun:
         for burst in bursts:
             client = self.clients[burst.client]
             if burst.end == BYE:
+                session = client.session
                 client.hear_goodbye()
+                self._wait_until_noticed(session)
             elif burst.end == CUT:
                 self._wait_until_noticed()
             else:
@@ -473,16 +475,19 @@ class DaemonRun:
                     client.mark()
                 client.hear_all()
 
-    def _wait_until_noticed(self) -> None:
-        """Waits until the daemon knows of lines that were cut, so that it has done what came by them."""
+    def _wait_until_noticed(self, over: str = "") -> None:
+        """Waits until the daemon knows of lines that were cut, so that it has done what came by them.
+
+        A session that is ``over``, since its client said goodbye, must not wait for the client.
+        """
         connected = {each.session for each in self.clients.values() if each.connection is not None}
         end = time.monotonic() + PATIENCE
         while True:
-            there = {
-                f"session:{each['id']}"
-                for each in self.ask("sessions")
-                if (each["space"], each["state"]) == (self.space, "connected")
-            }
+            listed = [each for each in self.ask("sessions") if each["space"] == self.space]
+            states = {f"session:{each['id']}": each["state"] for each in listed}
+            if states.get(over) == "suspended":
+                raise Difference(f"{over} waits for its client, which said goodbye")
+            there = {each for each, state in states.items() if state == "connected"}
             if there <= {*connected, self.observing}:
                 return
             if time.monotonic() > end:
@@ -565,19 +570,18 @@ class DaemonRun:
 
     # -- the end --------------------------------------------------------------------------------------
 
-    def claims(self) -> frozenset[tuple[str, object]]:
-        """Returns all facts that are claimed, with their owners, as the daemon says."""
+    def claims(self) -> model.Claims:
+        """Returns all claims, as the daemon says."""
         said = self.ask("owners", pattern=parse_pattern("_"), most=10_000)
         pairs = [(each["owner"], key(each["fact"])) for each in said]
-        return frozenset(
-            (str(owner).removeprefix("durable:"), fact) for owner, fact in pairs if owner != RULES
-        )
+        named = [(str(owner).removeprefix("durable:"), fact) for owner, fact in pairs if owner != RULES]
+        return frozenset(Counter(named).items())
 
     def _wait_without(self, *owners: str) -> None:
         """Waits until sessions and leases claim nothing any more."""
         named = {name for each in owners for name in (each, f"{each} interests")}
         end = time.monotonic() + PATIENCE
-        while held := [owner for owner, _ in self.claims() if owner in named]:
+        while held := [owner for (owner, _), _ in self.claims() if owner in named]:
             if time.monotonic() > end:
                 raise Difference(f"facts stay of owners that are over: {held}")
             time.sleep(0.02)

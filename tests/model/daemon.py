@@ -11,6 +11,7 @@ Times are microseconds since 1970: those of epochs are the daemon's, those of ev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
@@ -103,6 +104,9 @@ class Restarted(NamedTuple):
     graces: tuple[tuple[str, int], ...] = ()
 
 
+Claims: TypeAlias = frozenset[tuple[tuple[str, object], int]]
+"""The owners of facts, each with how often it claims the fact."""
+
 Event: TypeAlias = Turned | Leased | Announced | Ended | Broken | Returned | Restarted
 
 
@@ -120,13 +124,13 @@ class Segment(NamedTuple):
     """What came to pass between two moments at which everything was known.
 
     The events of one lane happened in their order, those of several lanes in any.  ``time`` is that of the
-    second moment; ``claims`` are the owners of all facts then, where that was asked.
+    second moment; ``claims`` are those of all facts then, where that was asked.
     """
 
     lanes: tuple[tuple[Event, ...], ...]
     epochs: tuple[Seen, ...]
     time: int
-    claims: frozenset[tuple[str, object]] | None = None
+    claims: Claims | None = None
     is_open: bool = False
     """True if some of the epochs are of the next segment: an observer came back later."""
 
@@ -213,9 +217,11 @@ class Daemon:
         held = frozenset((owner, at, key(fact)) for owner, each in claims for at, fact in each.items())
         return held, self.ending, self.done, self.deaf, *map(str, (self.graces, self.leases))
 
-    def _claims(self) -> frozenset[tuple[str, object]]:
-        claims = self.space.claims
-        return frozenset((owner, key(fact)) for owner, held in claims.items() for fact in held.values())
+    def _claims(self) -> Claims:
+        claims = self.space.claims.items()
+        return frozenset(
+            Counter((owner, key(fact)) for owner, held in claims for fact in held.values()).items()
+        )
 
     def _wrong(self, segment: Segment, lanes: Lanes, epochs: Epochs) -> str:
         """Says what has no cause, if nothing more has one."""
@@ -267,10 +273,8 @@ class Daemon:
             return False
         number, time, added, messages, removed = epochs[0]
         count = len(made.messages)
-        said = messages[count:]
-        if (made.time, made.added, made.messages, made.removed) != (time, added, messages[:count], removed):
-            return False
-        if frozenset(said) != made.said or len(said) != len(made.said):
+        shown = time, added, messages[:count], Counter(messages[count:]), removed
+        if shown != (made.time, made.added, made.messages, Counter(made.said), made.removed):
             return False
         if number <= self.number or (self.is_exact and number != self.number + 1):
             return False

@@ -77,6 +77,12 @@ ROWS: Final[Rows] = {
     "server.publication": [
         ("http-number-again", "_published", "sequence > known.sequence", "sequence >= known.sequence"),
         ("http-conditions-late", "publish", "judgement.decide()", "True"),
+        (
+            "http-claims-add-up",
+            "publish",
+            "partial(hosted.ledgers.planning, name, replace=replace, by=by, once=once)",
+            "partial(hosted.ledgers.planning, name, replace=replace, by=by, once=False)",
+        ),
     ],
     "server.spaces.ledger": [
         (
@@ -102,7 +108,6 @@ ROWS: Final[Rows] = {
             'read_number(said, "since", path)',
             'read_number(said, "since", path) + 1',
         ),
-        ("http-claims-add-up", "_publication", "True", "False"),
         ("http-number-unread", "_publication", 'read_number(said, "sequence")', "1"),
     ],
 }
