@@ -1,7 +1,8 @@
 """Seams: where product code meets the system, and what it meets there in a life.
 
 Sockets become those of ``network``; what would run in a thread runs in the task that waits for it, after and
-before a random time.  Nothing else of the product is replaced.
+before a random time.  The states of durable topics are written as often as befits a life.  Nothing else of
+the product is replaced.
 
 Always: after the block everything is as it was; within it no thread can be started.
 """
@@ -20,6 +21,7 @@ import trio
 
 from dataspace.loops.here import TRIO
 from dataspace.transport.addresses import Address
+from relay.journal import writer as journal
 from relay.log.writer import GroupCommit
 from relay.store.group_writer import WriteThread
 from server.connections import listeners
@@ -36,6 +38,9 @@ T = TypeVar("T")
 
 RESIDENT: Final = 100 << 20
 """Bytes of memory that a daemon finds that it has."""
+
+KEPT_STEPS: Final = 8
+"""Steps of a topic after which its state is written: a life has some hundred, and a start goes on from it."""
 
 SLOWEST: Final = 0.02
 """Seconds that a thread waits before its work, and its task after it, at most."""
@@ -125,6 +130,7 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         held.enter_context(patch.object(trio.to_thread, "run_sync", _in_thread))
         held.enter_context(patch.object(WriteThread, "run", _write))
         held.enter_context(patch.object(GroupCommit, "_may_write_here", lambda _self, _group: False))
+        held.enter_context(patch.object(journal, "KEPT_STEPS", KEPT_STEPS))
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
         held.enter_context(patch.object(listeners, "_open_tcp", listen))
         held.enter_context(patch.object(listeners, "_open_unix", listen_to_followers))

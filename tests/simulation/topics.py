@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -49,6 +49,8 @@ async def publish(actor: Actor) -> None:
             except Refused as refusal:
                 if refusal.code not in _MAY_BE:
                     raise
+                if refusal.code == "no-producer":
+                    writing.check_away()
             left = writing.left
             await trio.sleep(random.choice((0.05, 0.3)))
 
@@ -62,6 +64,16 @@ class _Publishing:
         self._random = actor.random
         self._pending: list[Sent] = []
         self._partition = actor.part.rank % PARTITIONS
+        self._steps = self._steps_before = 0
+        """How many the daemon has taken of the producer, and of former publications under its name."""
+        self._sent_at = self._heard_at = 0.0
+        """When something was sent last, and when something was that is on disk."""
+
+    def check_away(self) -> None:
+        """Accuses a daemon that does not know a producer any more which was not away for long."""
+        away, world = trio.current_time() - self._heard_at, self._actor.world
+        if self._heard_at and away < AWAY and not world.plan.store:  # else what was on disk may be gone
+            world.accuse(f"{self._actor.host.name} is not known after {away:g} s")
 
     async def run(self, space: dataspace.RemoteSpace, *, named: bool) -> None:
         """Publishes until nothing is left, or it ends otherwise."""
@@ -71,14 +83,23 @@ class _Publishing:
             TOPIC, partition=self._partition, partitions=PARTITIONS, durable=True, name=name, away=away
         )
         async with publishing as topic:
+            self._steps_before = await self._steps_known(space) if named else 0
             while self.left:
                 self.left -= 1
                 await self._epoch(topic)
+                if self._random.random() < 0.5:
+                    await self._flush(topic)
+                    if named and not self._actor.world.plan.store:  # else what was on disk may be gone
+                        await self._compare(space)
                 if self._random.random() < 0.05:
                     raise _Fault
+                if named and self._random.random() < 0.2:
+                    break  # and goes on as a producer that has left, and joins again
                 await trio.sleep(self._random.choice((0.0, 0.1, 0.5)))
-            if self._random.random() < 0.3:
+            if not self.left and self._random.random() < (0.3 if named else 0.6):
                 await self._vanish(topic, named=named)
+            if named and self._random.random() < 0.9:
+                await self._leave(topic)
         self._taken()
 
     async def _epoch(self, topic: dataspace.Publication) -> None:
@@ -92,18 +113,53 @@ class _Publishing:
             for _ in range(self._random.randint(0, 3)):
                 items = self._note(time)
                 await topic.send(*items)
+            self._steps += 1
             await topic.advance(after)
-        if self._random.random() < 0.5:
-            await topic.flush()
-            self._taken()
+
+    async def _compare(self, space: dataspace.RemoteSpace) -> None:
+        """Accuses a daemon that does not know the steps that it has taken."""
+        known = await self._steps_known(space)
+        if known != self._steps_before + self._steps:
+            said = f"{self._steps_before} + {self._steps} steps of {self._actor.host.name}, and knows {known}"
+            self._actor.world.accuse(f"a daemon took {said}")
+
+    async def _steps_known(self, space: dataspace.RemoteSpace) -> int:
+        """Returns how many steps of this producer its daemon knows."""
+        detail: Any = await space.request("lookup", dataspace.Map({"topic": TOPIC, "detail": True}))
+        known = {str(each["name"]): each["steps"] for each in detail["producing"]}
+        return int(known.get(self._actor.host.name, 0))
+
+    async def _leave(self, topic: dataspace.Publication) -> None:
+        """Leaves, while the line is cut: the daemon has heard of that, or will when it has come back."""
+        await self._flush(topic)
+        failed: dataspace.DataspaceError | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cut)
+            try:
+                await topic.leave()
+            except dataspace.DataspaceError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def _cut(self) -> None:
+        world = self._actor.world
+        delay = world.plan.weather.delay
+        await trio.sleep(self._random.uniform(0.8 * delay, 2.5 * delay + 0.02))
+        for line in world.network.of(self._actor.host.name):
+            line.reset("cut at a leave")
+
+    async def _flush(self, topic: dataspace.Publication) -> None:
+        await topic.flush()
+        self._heard_at = self._sent_at
+        self._taken()
 
     async def _vanish(self, topic: dataspace.Publication, *, named: bool) -> None:
         """Ends in the midst of an epoch, of which a part is taken."""
         time = topic.time
         assert isinstance(time, int)  # as above
         await topic.send(*self._note(time))
-        await topic.flush()
-        self._taken()
+        await self._flush(topic)
         if not named:  # else another one may finish it
             self._actor.world.topic.left_open.append((self._actor.host.name, time))
         await self._actor.vanish()
@@ -111,6 +167,8 @@ class _Publishing:
     def _note(self, time: int) -> tuple[tuple[str, int], ...]:
         me, sent = self._actor.host.name, self._actor.world.topic.sent
         items = tuple([(me, len(sent) * 8 + each) for each in range(self._random.randint(1, 3))])
+        self._sent_at = trio.current_time()
+        self._steps += 1
         sent.append(Sent(me, self._partition, time, items))
         self._pending.append(sent[-1])
         self._actor.world.trace("sent", me, self._partition, time, len(items))
@@ -153,7 +211,7 @@ def _next(seen: Seen) -> int | None:
 
 
 async def end(actor: Actor) -> None:
-    """One more epoch on all partitions, after which all that was sent is complete."""
+    """One more epoch, after which all that was sent is complete: on all partitions, or while one has none."""
     async with actor.connected() as space:
         for time in itertools.count(END, 2):
             try:
@@ -190,6 +248,8 @@ async def _finish(actor: Actor, space: dataspace.RemoteSpace, time: int) -> None
             )
             for each in range(PARTITIONS)  # all before any, since a partition without a producer is over
         ]
+        if actor.world.plan.seed % 2:  # a partition without a producer holds back no other one
+            await topics.pop().leave()
         for partition, topic in enumerate(topics):
             items = ((me, partition, time),)
             history.sent.append(sent := Sent(me, partition, time, items))
