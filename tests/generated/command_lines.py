@@ -68,7 +68,6 @@ LINES: Final[dict[str, str]] = {
 }
 
 ELSEWHERE: Final = {
-    "watch": "draws on a terminal until it is interrupted: tests/server/cli/test_watch.py",
     "demo": "plays with four processes of its own: tests/server/cli/test_demo.py",
     "cluster status": "needs PostgreSQL: tests/server/upkeep/test_compose.py",
     "cluster move": "needs PostgreSQL: tests/server/cluster/test_spread.py",

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
+import pty
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +54,7 @@ from tests.generated.test_verbs import (
 from tests.model.space import ASSERT
 from tests.server.cli.test_command import Running
 from tests.server.cli.test_table import CARRIED_OUT, complete
+from tests.server.cli.test_watch import read_until
 from tests.server.processes import DaemonProcess
 from tests.server.web.routes.callers import HttpDaemon, record
 from tests.server.web.routes.test_every_route import path_of
@@ -334,12 +340,15 @@ def test_commands(
     daemon: HttpDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow.parquet", reason="the extra `archive` is not installed")
+    pytest.importorskip("rich", reason="the extra `terminal` is not installed")
     table = Table("commands", _entries(), unaccepted=ELSEWHERE)
     for entry in table.entries:
         if _is_refused_by_command(entry, capfd):
             table.note(entry, REFUSED)
     monkeypatch.setenv("DATASPACE_URL", daemon.url)
     (tmp_path / "rules").write_text("p($n) <- q($n).\n---\nassert q(1)\nexpect p(1)\n")
+    if _watch(daemon.url) == 0:
+        table.note("watch", ACCEPTED)
     with Running(daemon.url, "assert", "held(1)") as victim:
         victim.error_line()
         sessions = daemon.get("/v1/spaces/system/facts", pattern="session($id, _)").json()["rows"]
@@ -358,6 +367,19 @@ def test_commands(
             if code == 0:
                 table.note(entry, ACCEPTED)
     judge(capfd, table)
+
+
+def _watch(url: str) -> int:
+    """Returns the exit code of ``watch`` on a terminal, once it shows something and is interrupted."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "dataspace", "watch", "any($n)", "--url", url]
+    with subprocess.Popen(command, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}) as shown:
+        os.close(slave)
+        read_until(master, " row")
+        shown.send_signal(signal.SIGINT)
+        read_until(master, "\x1b[?1049l")
+    os.close(master)
+    return shown.returncode
 
 
 def _is_refused_by_command(entry: str, capfd: pytest.CaptureFixture[str]) -> bool:
