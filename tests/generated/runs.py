@@ -24,8 +24,10 @@ from typing import Any, Final
 from tests.generated import clients, daemon
 from tests.generated.covering import Covered
 from tests.generated.shrinking import remains
+from tests.model.daemon import MOST
 
 ROOT: Final = Path(__file__).parents[2]
+GIVEN_UP: Final = f"no cause is found in {MOST} steps"
 OFTEN: Final = 30.0
 """Seconds between two lines of progress."""
 
@@ -140,6 +142,8 @@ def carried_out(first: int, programs: int) -> dict[str, Any]:
     for seed in range(first, first + programs):
         program = clients.draw(seed)
         failed = daemon.failure(program)
+        if failed is not None and GIVEN_UP in failed and (failed := daemon.failure(program)) is None:
+            daemon.COVERED.faults["search given up, and the program explained when it was repeated"] += 1
         if failed is not None:
             break
     else:
