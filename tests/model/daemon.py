@@ -217,10 +217,9 @@ class Daemon:
         return held, self.ending, self.done, self.deaf, *map(str, (self.graces, self.leases))
 
     def _claims(self) -> Claims:
-        claims = self.space.claims.items()
-        return frozenset(
-            Counter((owner, key(fact)) for owner, held in claims for fact in held.values()).items()
-        )
+        held = self.space.claims.items()
+        claims = Counter((owner, key(fact)) for owner, each in held for fact in each.values())
+        return frozenset(claims.items())
 
     def _wrong(self, segment: Segment, lanes: Lanes, epochs: Epochs) -> str:
         """Says what has no cause, if nothing more has one."""
@@ -271,8 +270,7 @@ class Daemon:
         if not epochs:
             return False
         number, time, added, messages, removed = epochs[0]
-        count = len(made.messages)
-        shown = time, added, messages[:count], Counter(messages[count:]), removed
+        shown = time, added, messages[: len(made.messages)], Counter(messages[len(made.messages) :]), removed
         if shown != (made.time, made.added, made.messages, Counter(made.said), made.removed):
             return False
         if number <= self.number or (self.is_exact and number != self.number + 1):

@@ -109,9 +109,7 @@ async def inside(
     Further ``spaces`` have theirs in folders of their names below it.
     """
     config = Config(data=data, limits=limits or Limits(), keys=keys, spaces=spaces)
-    logs = [
-        (each, Log.open(data if each.name == MAIN else data / each.name)) for each in config.all_spaces()
-    ]
+    logs = [(each, Log.open(data if each.name == MAIN else data / each.name)) for each in config.all_spaces()]
     daemon = Daemon(config, logs)
     (_, log), hosted = logs[0], daemon.spaces.values()
     try:
