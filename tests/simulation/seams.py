@@ -39,7 +39,7 @@ T = TypeVar("T")
 RESIDENT: Final = 100 << 20
 """Bytes of memory that a daemon finds that it has."""
 
-KEPT_STEPS: Final = 8
+KEPT_STEPS: Final = 3
 """Steps of a topic after which its state is written: a life has some hundred, and a start goes on from it."""
 
 SLOWEST: Final = 0.02

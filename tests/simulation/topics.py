@@ -93,7 +93,7 @@ class _Publishing:
                         await self._compare(space)
                 if self._random.random() < 0.05:
                     raise _Fault
-                if named and self._random.random() < 0.2:
+                if named and self._random.random() < 0.1:
                     break  # and goes on as a producer that has left, and joins again
                 await trio.sleep(self._random.choice((0.0, 0.1, 0.5)))
             if not self.left and self._random.random() < (0.3 if named else 0.6):
