@@ -1,12 +1,11 @@
 """A request whose connection is lost: sent again where twice is as good as once, else its error says so.
 
-Each request, with the connection cut before it is sent, before it reaches the daemon and before its answer,
-and with a daemon that is killed and started again.
+Each request, with the connection cut before it is sent, before it reaches the daemon and before its answer.
+With a daemon that is killed before each packet, and started again, ``tests/generated/deaths.py`` tries them.
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -17,7 +16,6 @@ import trio
 import dataspace
 from dataspace import Broken, DeliveryLost, Record, RemoteSpace
 from index.values.values import Map
-from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 
 Cut = Literal["before sending", "on its way", "before the answer"]
@@ -251,30 +249,6 @@ async def test_a_job_is_given_up_or_its_error_says_that_it_is_no_longer_here(
             await _run(url, proxy, when, call)
     else:
         await _run(url, proxy, when, call)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["sync", "put, owner", "again", "turn, done", "publish"])
-async def test_calls_go_on_at_a_daemon_that_was_killed_and_started_again(
-    daemon: DaemonProcess, name: str
-) -> None:
-    call = SAFE[name]
-    async with (
-        dataspace.connect(daemon.url, timeout=30) as witness,
-        dataspace.connect(daemon.url, grace=20) as space,
-        space.consume(JOB, group="w", key="id") as jobs,  # of a key the order must be known
-    ):
-        client = Client(space, witness, None, jobs)
-        await call.before(client)
-        await space.sync()
-        daemon.process.send_signal(signal.SIGSTOP)
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(call.act, client)
-                await trio.sleep(SENT_SECONDS)
-                await trio.to_thread.run_sync(daemon.kill)
-                await trio.to_thread.run_sync(daemon.start)
-        await call.after(client)
 
 
 @pytest.mark.parametrize("tasks", [1, 3])

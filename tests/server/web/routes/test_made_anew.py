@@ -9,12 +9,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from dataspace import Record, Refused, connect, connect_blocking
+from dataspace import Record, Refused, connect
 from tests.server.web.routes.callers import EventSource, HttpDaemon, record
 
 LONG_BEFORE = "0123456789abcdef"
@@ -39,49 +38,6 @@ def make_anew(daemon: HttpDaemon) -> None:
 def fill(daemon: HttpDaemon, what: str) -> int:
     """Asserts ten facts in ten epochs; returns the last epoch."""
     return [daemon.put(Record("p", f"{what}{n}")) for n in range(10)][-1]
-
-
-def publish(daemon: HttpDaemon, item: str) -> None:
-    for at in range(3):
-        body = {"items": [f"{item}{at}"]}
-        daemon.call("POST", "/v1/topics/t", body).json()
-
-
-@pytest.mark.slow
-def test_a_page_has_the_state_of_the_space_that_was_made_anew(own: HttpDaemon) -> None:
-    fill(own, "old")
-    with EventSource(own, "p($what)") as source:
-        last = source.next()
-    assert len(last.data["added"]) == 10
-    make_anew(own)
-    fill(own, "new")
-    with EventSource(own, "p($what)", last=last.id) as source:
-        state = source.next().data
-    assert state["state"] is True and {each["what"][:3] for each in state["added"]} == {"new"}
-    for query in ({"policy": "wait"}, {"snapshot": False}, {"upto": 100}, {"durable": True}):
-        source = EventSource(own, "p($what)", last=last.id, **query)
-        assert (source.status, b'"epoch-lost"' in source.response.read()) == (410, True), query
-        source.close()
-    source = EventSource(own, "p($what)", last=last.id, upto=last.number - 1)
-    assert source.status == 410, "what is over is another space's"
-    source.close()
-
-
-@pytest.mark.slow
-def test_a_reader_of_a_topic_does_not_go_on_in_the_topic_that_was_made_again(own: HttpDaemon) -> None:
-    publish(own, "old")
-    with EventSource(own, "", topic="t", after=0) as source:
-        last = source.next()
-    with connect_blocking(own.url) as space:
-        space.end_topic("t")
-    publish(own, "new")
-    queries: list[dict[str, Any]] = [{}, {"upto": 1}]
-    for query in queries:
-        source = EventSource(own, "", topic="t", last=last.id, **query)
-        assert (source.status, b'"epoch-lost"' in source.response.read()) == (410, True)
-        source.close()
-    with EventSource(own, "", topic="t", last=str(last.number)) as source:
-        assert source.next().data["items"] == ["new1"], "a number alone is as good as after"
 
 
 @pytest.mark.parametrize(
