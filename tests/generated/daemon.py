@@ -602,8 +602,8 @@ class DaemonRun:
         self._wait_without(*sessions)
         self.carry_out(Post(DURABLE, ((SEND, Record("last")),)))
         while True:
-            claims = self.claims()
-            if self.ask("sync") == self.seen:
+            before, claims = self.seen, self.claims()
+            if self.ask("sync") == before:  # what is shown with the answer may be newer than the claims
                 break
             self.settle()
         self.settle(claims)
