@@ -10,8 +10,14 @@ from typing import Any, Final
 
 import pytest
 
+from tests import structure
+
 TEXT: Final = Path(__file__).parents[2].joinpath("GUARANTEES.md").read_text("utf-8")
 PROMISES: Final = re.findall(r"^\| (\d+) \| \*\*\[?([^]*]+?)(?:\]\((\S+)\))?\.\*\*", TEXT, re.MULTILINE)
+
+MODEL: Final = "tests/model/"
+MOST_LINES: Final = 1_500
+"""Of code, in the whole model: who wants to know what a dataspace is reads all of it."""
 
 WITHOUT: Final = {
     "Durability": "the model has no disk: a log that is left is compared with the answers",
@@ -27,6 +33,11 @@ WITHOUT: Final = {
     "Archived once": "an archive is compared with the log",
 }
 """Promises of which the model says nothing, and why."""
+
+
+def test_the_model_can_be_read_in_one_sitting() -> None:
+    lines = [structure.code_lines(each) for each in structure.files("tests") if each.name.startswith(MODEL)]
+    assert lines and sum(lines) <= MOST_LINES
 
 
 def test_every_promise_is_found_here() -> None:

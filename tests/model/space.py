@@ -7,7 +7,7 @@ epoch.  Within an epoch additions come first, then messages, then removals; none
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from functools import cache
 from typing import Any, Final, NamedTuple, Self
@@ -108,7 +108,7 @@ class Space:
     ) -> tuple[dict[int, Value], list[Value]]:
         """What an owner claims after these actions, and the messages of the turn."""
         held, messages = dict(self.claims.get(owner, {})), []
-        stated: dict[object, tuple[int, Value]] = {}
+        stated: dict[object, tuple[int, Value, bool]] = {}
         for verb, *rest in actions:
             if verb in (ASSERT, REPLACE, PUT) and rest[verb == REPLACE] in held:
                 raise Refused("handle-in-use")
@@ -122,17 +122,17 @@ class Space:
                 held = {at: fact for at, fact in held.items() if not _has_key(fact, rest[1], rest[2])}
                 held[rest[0]] = rest[1]
             elif verb in (STATE, UNSTATE):  # the last that is said of a fact counts
-                stated[key(rest[0])] = verb, rest[0]
+                before = stated.get(key(rest[0]))
+                stated[key(rest[0])] = verb, rest[0], verb == UNSTATE or (before is not None and before[2])
             elif verb in (RETRACT, REPLACE):
                 del held[rest[0]]
             if verb in (ASSERT, REPLACE):
                 held[rest[-2]] = rest[-1]
         return _stating(held, stated.values()), messages
 
-    def end(self, owners: Iterable[str], time: int) -> Epoch | None:
+    def end(self, owners: Collection[str], time: int) -> Epoch | None:
         """Retracts all that these owners claim, in one epoch."""
-        ending = set(owners)
-        return self._next_state({at: each for at, each in self.claims.items() if at not in ending}, time)
+        return self._next_state({at: each for at, each in self.claims.items() if at not in owners}, time)
 
     def settle(self, time: int) -> Epoch | None:
         """Makes the turn that ``next`` asks for."""
@@ -220,15 +220,16 @@ def _has_key(fact: Value, other: Value, by: Value) -> bool:
     return parts[0] == parts[1]
 
 
-def _stating(held: dict[int, Value], stated: Iterable[tuple[int, Value]]) -> dict[int, Value]:
+def _stating(held: dict[int, Value], stated: Iterable[tuple[int, Value, bool]]) -> dict[int, Value]:
     """Returns claims after facts that were named without handles: each claimed once, or not at all.
 
-    A fact that is claimed already stays as it is; the handles of others are not known to clients.
+    A fact that is claimed already stays as it is, but with one claim if it was ended before it was stated;
+    the handles of others are not known to clients.
     """
-    for verb, fact in stated:
+    for verb, fact, is_ended in stated:
         same = [at for at, each in held.items() if key(each) == key(fact)]
-        if verb == UNSTATE:
-            held = {at: each for at, each in held.items() if at not in same}
-        elif not same:
+        gone = same[verb == STATE :] if is_ended else ()
+        held = {at: each for at, each in held.items() if at not in gone}
+        if verb == STATE and not same:
             held = {**held, min([0, *held]) - 1: fact}
     return held

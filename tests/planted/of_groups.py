@@ -23,8 +23,8 @@ ROWS: Final[Rows] = {
         (
             "done-before-it-is-handed-out",
             "GroupCore._may_be_done",
-            "not state.least <= token < self._token or not state.is_undone(at)",
-            "not state.is_undone(at)",
+            "if item is None:\n    return token < self._first and self._handed_before(at)",
+            "if item is None:\n    return True",
         ),
         ("done-out-of-order", "GroupCore.judge", "not lost and self._key_at is not None", "False"),
         ("done-twice-in-a-turn", "GroupCore.judge", "len({at for at, _ in cells}) < len(cells)", "False"),

@@ -26,6 +26,7 @@ from tests.simulation.working import (
     GOES_ON,
     finish as finish_work,
     give_back,
+    misgiven,
     misreported,
     note_told,
     report,
@@ -63,7 +64,7 @@ async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs
     if chance < 0.1:
         return  # it comes again once its time is over
     if chance < 0.2:
-        await give_back(job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
+        await give_back(actor, GROUP, job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
         return
     if chance < 0.25:
         await trio.sleep(ACK_WITHIN + 0.2)  # somebody else may have it by now
@@ -87,3 +88,4 @@ def misdivided(world: World) -> Iterator[str]:
         told, reports = world.told[GROUP], world.reports[GROUP]
         history = model.GroupHistory(lambda value: (value,), entries, told, None, reports)
         yield from misreported(history, world.entries, "divided")
+        yield from misgiven(world, GROUP)

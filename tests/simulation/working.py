@@ -9,7 +9,7 @@ Always: as ``actors``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -29,12 +29,18 @@ from tests.model.patterns import match
 from tests.simulation.actors import OF_THE_DISK, Actor
 from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import MAIN, SECONDS
-from tests.simulation.world import World
+from tests.simulation.world import GivenBack, World
 
 GROUP: Final = "work"
 PATTERNS: Final = ("said($who, $n)", "said($who, $n)", "busy($who, $n)")
 """What a group divides in a life: messages, or facts, of which most go before they are done."""
 ACK_WITHIN: Final = 1.5
+BACKOFF: Final = 0.1
+"""Seconds until a job comes again that has failed once, unless a group says otherwise: GROUPS.md."""
+TERM: Final = 32
+"""The bits of a token below the start of the daemon that it is of."""
+SLACK: Final = 0.01
+"""Seconds by which the clocks of two machines differ that nobody has set."""
 FAITHFUL: Final = SECONDS + 2.0
 """From when on workers do each job at once: a clock that stands still makes all that is put off later."""
 
@@ -138,7 +144,7 @@ async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs
     if chance < 0.1:
         world.count(Occurrence.FORGOTTEN)  # until its time is over
     elif chance < 0.2:
-        await give_back(job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
+        await give_back(actor, GROUP, job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
     elif chance < 0.25:
         await trio.sleep(ACK_WITHIN + 0.2)  # somebody else may have it by now
         await report(actor, space, jobs, job, "worked")
@@ -164,13 +170,18 @@ def note_told(actor: Actor, group: str, job: dataspace.Job) -> None:
     at = job.epoch, job.position
     told = Told(at, job.token, actor.host.name, job.captures, job.attempt)
     actor.world.told[group].append(told)
+    actor.world.taken.setdefault((group, job.token), trio.current_time())
     actor.world.trace("job", actor.host.name, *at, job.token)
 
 
-async def give_back(job: dataspace.Job, *, after: float, blame: bool) -> None:
+async def give_back(actor: Actor, group: str, job: dataspace.Job, *, after: float, blame: bool) -> None:
     """Gives a job back, unless it is lost."""
+    wait = max(after, BACKOFF * 2.0 ** (job.attempt - 1)) if blame else after
+    told = Told((job.epoch, job.position), job.token, attempt=job.attempt + blame)
+    given = GivenBack(told, trio.current_time() + wait)
     try:
         await job.again(after, blame=blame)
+        actor.world.given_back[group].append(given)
     except (DeliveryLost, Broken):
         pass  # it comes again in any case
     except Refused as refusal:
@@ -238,6 +249,25 @@ def misdone(world: World) -> Iterator[str]:
         is_whole=world.starts == 1,
     )
     yield from misreported(history, world.entries, "worked")
+    yield from misgiven(world, GROUP, items_of(history).revived)
+
+
+def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator[str]:
+    """Yields jobs that came again before their time, or as an earlier attempt than they were.
+
+    A clock that is set, and a daemon that is started again, may have them come sooner.
+    """
+    if any("clock" in fault.kind for fault in world.plan.faults):
+        return
+    for given, due in world.given_back[group]:  # with the attempt that it comes again as
+        later = [each for each in world.told[group] if each.at == given.at and each.token > given.token]
+        following = min(later, key=lambda each: each.token, default=None)
+        if following is None or given.at in revived or following.token >> TERM != given.token >> TERM:
+            continue
+        if following.attempt < given.attempt:
+            yield f"{following} came as attempt {following.attempt} after attempt {given.attempt}"
+        if (taken := world.taken[group, following.token]) < due - SLACK:
+            yield f"{following} came at {taken:.3f} s, and was put off until {due:.3f} s"
 
 
 def misreported(history: GroupHistory, entries: Sequence[Epoch | Note], label: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -32,6 +32,13 @@ MOST_EVENTS: Final = 50_000
 """A life has some hundreds; one of so many does the same again and again, perhaps in one instant."""
 
 
+class GivenBack(NamedTuple):
+    """A job as it was, with the attempt that comes next, and when that may come."""
+
+    told: Told
+    due: float
+
+
 class World:
     """One life."""
 
@@ -45,6 +52,10 @@ class World:
         self.histories[MAIN].topics[TOPIC] = self.topic
         self.told: Final[defaultdict[str, list[Told]]] = defaultdict(list)
         """By group, the jobs that its members have taken."""
+        self.taken: Final[dict[tuple[str, int], float]] = {}
+        """When these were taken, by group and token."""
+        self.given_back: Final[defaultdict[str, list[GivenBack]]] = defaultdict(list)
+        """By group, the jobs that its members have given back."""
         self.reports: Final[defaultdict[str, list[Report]]] = defaultdict(list)
         """By group, what its members have reported, and had an answer to."""
         self.entries: list[Epoch | Note] = []
