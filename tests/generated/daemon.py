@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection
 from json import dumps, loads
@@ -91,6 +91,8 @@ class Client:
         self.turns: list[tuple[int, Turn]] = []
         self.repeated: set[int] = set()
         self.streams: dict[str, Stream] = {}
+        self.ended: list[Stream] = []
+        """Observations of whose end the daemon may not have heard."""
         self.lane: list[model.Event] = []
         self.waiting: dict[tuple[str, int], list[int]] = {}
         """The places in the lane of what is not answered, by kind and number."""
@@ -123,6 +125,7 @@ class Client:
         self.sequence = max(self.sequence, welcome.sequence)
         if is_resumed:
             self._reopen()
+            self._outlast_ended()
         else:
             self.streams.clear()
             self.run.held.pop(self.session, None)
@@ -135,6 +138,14 @@ class Client:
             stream.broken()
             self.connection.write(self._opened(stream))
             self.lane.append(model.Announced(self.session, stream.number, stream.pattern))
+
+    def _outlast_ended(self) -> None:
+        """Waits until no interest is left of what has ended, within its grace if a crash has lost the end."""
+        self.lane += [model.Announced(self.session, each.number) for each in self.ended]
+        owner, most = f"{self.session} interests", len(self.streams)
+        if self.ended:
+            self.run.wait_until(lambda claims: sum(n for (at, _), n in claims if at == owner) <= most, owner)
+        self.ended.clear()
 
     def gone(self, end: str) -> None:
         """Notes that its connection is over: the session ends, or may come back."""
@@ -198,6 +209,7 @@ class Client:
                 yield wire.Request(self.request, verb, Map({"owner": LEASE}))
             case Watch(text) if text in self.streams:
                 stream = self.streams.pop(text)
+                self.ended.append(stream)
                 self.lane.append(model.Announced(self.session, stream.number))
                 yield wire.Abort(stream.number, "", False)
             case Watch(text):
@@ -260,6 +272,8 @@ class Client:
         """Waits until everything is answered, or the connection is over."""
         while self.connection is not None and self.waiting:
             self._hear_next()
+        if self.connection is not None:
+            self.ended.clear()
 
     def hear_goodbye(self) -> None:
         """Waits for the end of the connection, after its own goodbye."""
@@ -577,14 +591,18 @@ class DaemonRun:
         named = [(str(owner).removeprefix("durable:"), fact) for owner, fact in pairs if owner != RULES]
         return frozenset(Counter(named).items())
 
+    def wait_until(self, holds: Callable[[model.Claims], bool], whose: object) -> None:
+        """Waits until something is true of all claims."""
+        end = time.monotonic() + PATIENCE
+        while not holds(self.claims()):
+            if time.monotonic() > end:
+                raise Difference(f"facts stay that should not: of {whose}")
+            time.sleep(0.02)
+
     def _wait_without(self, *owners: str) -> None:
         """Waits until sessions and leases claim nothing any more."""
         named = {name for each in owners for name in (each, f"{each} interests")}
-        end = time.monotonic() + PATIENCE
-        while held := [owner for (owner, _), _ in self.claims() if owner in named]:
-            if time.monotonic() > end:
-                raise Difference(f"facts stay of owners that are over: {held}")
-            time.sleep(0.02)
+        self.wait_until(lambda claims: not any(owner in named for (owner, _), _ in claims), owners)
 
     def _outlast(self) -> None:
         away = [each.session for each in self.clients.values() if each.connection is None and each.session]

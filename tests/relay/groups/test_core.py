@@ -208,3 +208,30 @@ def test_deliveries_that_were_taken_are_forgotten_with_their_end() -> None:
     group.done([(1, 0)])
     group.give_back(next(iter(group.taken.values())))
     assert [each.item.at[0] for each in group.taken.values()] == [3]
+
+
+def test_an_item_that_fails_waits_twice_as_long_each_time_and_half_a_minute_at_most() -> None:
+    group = core()
+    group.join(GroupMember("one"))
+    group.take(item(1))
+    (delivery,) = group.assign()
+    waits = [group.fails(delivery, 5) for _ in range(12)]
+    assert waits == [5 + min(100_000 * 2**n, 30_000_000) for n in range(12)]
+    assert group.fails(delivery, 5, blame=False) == 0, "nobody is to blame, and nothing was asked for"
+    assert group.fails(delivery, 5, after=0.2, blame=False) == 5 + 200_000
+
+
+def test_after_a_start_a_member_keeps_the_first_items_of_a_key_and_none_whose_key_another_has() -> None:
+    group, before = core(key=True, term=2), 1 << 32 | 7
+    one, two = GroupMember("one", 2), GroupMember("two", 2)
+    for number in (1, 2, 3):
+        group.take(item(number))
+    assert group.adopt((2, 0), before, one) is None, "the first of its key is not done"
+    assert group.adopt((1, 0), 2 << 32, one) is None, "a token of this term was handed out by this daemon"
+    kept = group.adopt((1, 0), before, one)
+    assert kept is not None and (kept.item.at, kept.member, group.counts.adopted) == ((1, 0), one, 1)
+    assert group.adopt((2, 0), before, two) is None, "the key is with another member"
+    assert group.adopt((2, 0), before, one) is not None
+    group.done([(1, 0), (2, 0)])
+    assert group.counts.done == 2
+    assert group.adopt((3, 0), before, two) is not None, "nobody has the key"
