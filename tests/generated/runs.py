@@ -150,7 +150,12 @@ def carried_out(first: int, programs: int) -> dict[str, Any]:
         seed, failed = first + programs, None
     done = {"next": seed, "cpu": daemon.cpu(), "covered": deepcopy(daemon.COVERED.kept())}
     if failed is not None:
-        said = [failed, "what is left of it:", *remains(program, daemon.failure, clients.less)]
+        left = remains(program, daemon.failure, clients.less)
+        said = [
+            failed,
+            "what is left of it:",
+            *(left or ["nothing, as it did not fail again", *map(repr, program)]),
+        ]
     return done | {"said": said}
 
 
