@@ -335,7 +335,7 @@ class Daemon:
 
     def _turned(self, turn: Turned, epochs: Epochs, time: int) -> Iterator[tuple[Self, int]]:
         """A turn happens whole and once, or not at all; one that nobody has heard of may do either, but does
-        not after another one that did not.
+        not after another one that did not.  A refusal comes at once: a crash may have lost its reason.
 
         Sent again under its number it is answered with the epoch that it has made.
         """
@@ -359,7 +359,7 @@ class Daemon:
                 for owner in _leases(turn.parts):
                     new.leases[owner] = turn.sent + _length(owner)
                 yield new, int(made is not None)
-        if turn.answer is None or turn.answer in reasons:
+        if turn.answer is None or turn.answer in reasons or (self.deaf and isinstance(turn.answer, str)):
             new = copy(self)
             new.deaf |= {turn.client} if turn.answer is None and not reasons else set()
             over = set(_leases(turn.parts)) if reasons == {"no-lease"} else set()
