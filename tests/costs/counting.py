@@ -29,6 +29,9 @@ MOST: Final = 1.1
 SQUARE: Final = 1.8
 """The same for a known exception: a square has 1.67, a cube 2.7."""
 
+TRIES: Final = 3
+"""How often what fails is counted."""
+
 SLACK: Final = 300
 """Steps and elements that are not judged: tables grow in jumps."""
 
@@ -69,13 +72,38 @@ def judge(
     """Fails unless further things cost what earlier ones did, in each of the costs that ``run`` returns.
 
     ``run`` is called for one, two and three times ``count`` things; ``slack`` is not judged.  A known
-    exception must be one: it fails where no cost needs it.
+    exception must be one: it fails where no cost needs it.  What fails is counted again, and the least
+    counts: periodic work of a daemon may come within a run on a busy machine.
     """
-    gc.disable()  # or what it finds, and when, would be counted
-    try:
-        one, two, three = (run(count * times) for times in (1, 2, 3))
-    finally:
-        gc.enable()
+    one: Mapping[str, Cost] = {}
+    two, three = one, one
+    for _ in range(TRIES):
+        gc.disable()  # or what it finds, and when, would be counted
+        try:
+            one = _least(one, run(count))
+            two = _least(two, run(2 * count))
+            three = _least(three, run(3 * count))
+        finally:
+            gc.enable()
+        if not (wrong := _wrong(one, two, three, known, slack, count)):
+            break
+    assert not wrong, wrong
+
+
+def _least(one: Mapping[str, Cost], other: Mapping[str, Cost]) -> dict[str, Cost]:
+    both = {name: (each, one.get(name, each)) for name, each in other.items()}
+    return {name: Cost(min(a.steps, b.steps), min(a.walked, b.walked)) for name, (a, b) in both.items()}
+
+
+def _wrong(
+    one: Mapping[str, Cost],
+    two: Mapping[str, Cost],
+    three: Mapping[str, Cost],
+    known: Sequence[Known],
+    slack: int,
+    count: int,
+) -> str:
+    """Returns what is beyond the law: of the costs of one, two and three times ``count`` things."""
     second = {name: each.less(one[name]) for name, each in two.items()}
     third = {name: each.less(two[name]) for name, each in three.items()}
     grown = [name for name, each in third.items() if each.is_beyond(second[name], slack)]
@@ -84,9 +112,9 @@ def judge(
         for name in grown
         if third[name].is_beyond(second[name], slack, SQUARE) or not any(each.where in name for each in known)
     ]
-    assert bad == [], "\n".join(bad)
     stale = [each for each in known if not any(each.where in name for name in grown)]
-    assert stale == [], f"these laws hold now: {stale}"
+    bad += [f"these laws hold now: {stale}"] if stale else []
+    return "\n".join(bad)
 
 
 def cost(work: Callable[[], object]) -> Cost:

@@ -26,7 +26,7 @@ from relay.log.notes import Note
 from tests.guarantees.groups import entries_of
 from tests.model.groups import At, GroupHistory, Report, Told, broken_groups, done_in, items_of, left
 from tests.model.patterns import match
-from tests.simulation.actors import CLOCKS, OF_THE_DISK, Actor
+from tests.simulation.actors import OF_THE_DISK, Actor
 from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import MAIN, SECONDS
 from tests.simulation.world import GivenBack, World
@@ -35,8 +35,6 @@ GROUP: Final = "work"
 PATTERNS: Final = ("said($who, $n)", "said($who, $n)", "busy($who, $n)")
 """What a group divides in a life: messages, or facts, of which most go before they are done."""
 ACK_WITHIN: Final = 1.5
-GRACE: Final = 2.0
-"""Seconds for which half of the workers may be without a connection, and keep what they have."""
 BACKOFF: Final = 0.1
 """Seconds until a job comes again that has failed once, unless a group says otherwise: GROUPS.md."""
 TERM: Final = 32
@@ -54,8 +52,7 @@ async def work(actor: Actor) -> None:
     """Takes jobs until the life ends."""
     pattern, key, attempts = _options(actor.world)
     window = actor.world.random("window").choice((0, 0, 2, 5))
-    grace = actor.world.random(f"grace {actor.part.rank}").choice((0.0, GRACE))
-    async with actor.connected(owner=f"worker{actor.part.rank}", grace=grace) as space:
+    async with actor.connected(owner=f"worker{actor.part.rank}") as space:
         while True:
             in_flight = actor.random.choice((1, 1, 3, 8))
             try:
@@ -70,7 +67,7 @@ async def work(actor: Actor) -> None:
                     if window:  # so few that the group falls behind, and reads the log
                         await _narrow(space, window)
                     async for job in jobs:
-                        await _take(actor, space, jobs, job, 0.45 if attempts else 0.2)
+                        await _take(actor, space, jobs, job)
             except Refused as refusal:
                 if refusal.code not in GOES_ON:
                     raise
@@ -137,10 +134,7 @@ async def _report_falsely(actor: Actor, space: dataspace.RemoteSpace, at: At, to
     actor.world.reports[GROUP].append(Report(actor.host.name, ((at, token),) * count, is_taken=True))
 
 
-async def _take(
-    actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job, failing: float
-) -> None:
-    """Does a job, or something else with it; of all jobs less than ``failing`` are given back."""
+async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job) -> None:
     world, random = actor.world, actor.random
     note_told(actor, GROUP, job)
     await trio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
@@ -149,10 +143,9 @@ async def _take(
         await actor.vanish()
     if chance < 0.1:
         world.count(Occurrence.FORGOTTEN)  # until its time is over
-    elif chance < failing:
-        blame = random.random() < 2 * failing
-        await give_back(actor, GROUP, job, after=random.choice((0.0, 0.3)), blame=blame)
-    elif chance < failing + 0.05:
+    elif chance < 0.2:
+        await give_back(actor, GROUP, job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
+    elif chance < 0.25:
         await trio.sleep(ACK_WITHIN + 0.2)  # somebody else may have it by now
         await report(actor, space, jobs, job, "worked")
     else:
@@ -246,7 +239,7 @@ async def finish(actor: Actor, group: str = GROUP) -> None:
 
 def misdone(world: World) -> Iterator[str]:
     """Yields what is wrong with the jobs of a life, by the entries of its log."""
-    pattern, key, attempts = _options(world)
+    pattern, key, _ = _options(world)
     history = GroupHistory(
         partial(match, parse_pattern(pattern)),
         entries_of(world.entries, GROUP),
@@ -255,11 +248,8 @@ def misdone(world: World) -> Iterator[str]:
         world.reports[GROUP],
         is_whole=world.starts == 1,
     )
-    yield from misreported(history, world.entries, GROUP, "worked")
+    yield from misreported(history, world.entries, "worked")
     yield from misgiven(world, GROUP, items_of(history).revived)
-    for each in world.told[GROUP] if attempts else ():
-        if each.attempt > attempts:
-            yield f"{each} came although {attempts} attempts had failed"
 
 
 def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator[str]:
@@ -267,7 +257,7 @@ def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator
 
     A clock that is set, and a daemon that is started again, may have them come sooner.
     """
-    if any(fault.kind in CLOCKS for fault in world.plan.faults):
+    if any("clock" in fault.kind for fault in world.plan.faults):
         return
     for given, due in world.given_back[group]:  # with the attempt that it comes again as
         later = [each for each in world.told[group] if each.at == given.at and each.token > given.token]
@@ -280,9 +270,7 @@ def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator
             yield f"{following} came at {taken:.3f} s, and was put off until {due:.3f} s"
 
 
-def misreported(
-    history: GroupHistory, entries: Sequence[Epoch | Note], group: str, label: str
-) -> Iterator[str]:
+def misreported(history: GroupHistory, entries: Sequence[Epoch | Note], label: str) -> Iterator[str]:
     """Yields what is wrong with a group whose members assert a fact with this label for each item."""
     yield from broken_groups(history)
     facts = [
@@ -293,7 +281,7 @@ def misreported(
         if isinstance(fact, Record)
     ]
     results = [fact.fields[:2] for fact in facts if fact.label == label]
-    dead = {fact.fields[1:3] for fact in facts if (fact.label, *fact.fields[:1]) == ("dead", group)}
+    dead = {fact.fields[1:3] for fact in facts if fact.label == "dead"}
     if len(set(results)) < len(results):
         yield "an item has two results"
     done = set(done_in(history))
