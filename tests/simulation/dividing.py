@@ -87,5 +87,5 @@ def misdivided(world: World) -> Iterator[str]:
         entries = [noted[0], *items, *[each for each in noted if not isinstance(each, model.Begun)]]
         told, reports = world.told[GROUP], world.reports[GROUP]
         history = model.GroupHistory(lambda value: (value,), entries, told, None, reports)
-        yield from misreported(history, world.entries, "divided")
+        yield from misreported(history, world.entries, GROUP, "divided")
         yield from misgiven(world, GROUP)

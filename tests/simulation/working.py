@@ -26,7 +26,7 @@ from relay.log.notes import Note
 from tests.guarantees.groups import entries_of
 from tests.model.groups import At, GroupHistory, Report, Told, broken_groups, done_in, items_of, left
 from tests.model.patterns import match
-from tests.simulation.actors import OF_THE_DISK, Actor
+from tests.simulation.actors import CLOCKS, OF_THE_DISK, Actor
 from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import MAIN, SECONDS
 from tests.simulation.world import GivenBack, World
@@ -248,7 +248,7 @@ def misdone(world: World) -> Iterator[str]:
         world.reports[GROUP],
         is_whole=world.starts == 1,
     )
-    yield from misreported(history, world.entries, "worked")
+    yield from misreported(history, world.entries, GROUP, "worked")
     yield from misgiven(world, GROUP, items_of(history).revived)
 
 
@@ -257,7 +257,7 @@ def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator
 
     A clock that is set, and a daemon that is started again, may have them come sooner.
     """
-    if any("clock" in fault.kind for fault in world.plan.faults):
+    if any(fault.kind in CLOCKS for fault in world.plan.faults):
         return
     for given, due in world.given_back[group]:  # with the attempt that it comes again as
         later = [each for each in world.told[group] if each.at == given.at and each.token > given.token]
@@ -270,7 +270,9 @@ def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator
             yield f"{following} came at {taken:.3f} s, and was put off until {due:.3f} s"
 
 
-def misreported(history: GroupHistory, entries: Sequence[Epoch | Note], label: str) -> Iterator[str]:
+def misreported(
+    history: GroupHistory, entries: Sequence[Epoch | Note], group: str, label: str
+) -> Iterator[str]:
     """Yields what is wrong with a group whose members assert a fact with this label for each item."""
     yield from broken_groups(history)
     facts = [
@@ -281,7 +283,7 @@ def misreported(history: GroupHistory, entries: Sequence[Epoch | Note], label: s
         if isinstance(fact, Record)
     ]
     results = [fact.fields[:2] for fact in facts if fact.label == label]
-    dead = {fact.fields[1:3] for fact in facts if fact.label == "dead"}
+    dead = {fact.fields[1:3] for fact in facts if (fact.label, *fact.fields[:1]) == ("dead", group)}
     if len(set(results)) < len(results):
         yield "an item has two results"
     done = set(done_in(history))
