@@ -51,7 +51,6 @@ GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied")
 async def work(actor: Actor) -> None:
     """Takes jobs until the life ends."""
     pattern, key, attempts = _options(actor.world)
-    window = actor.world.random("window").choice((0, 0, 2, 5))
     async with actor.connected(owner=f"worker{actor.part.rank}") as space:
         while True:
             in_flight = actor.random.choice((1, 1, 3, 8))
@@ -64,21 +63,12 @@ async def work(actor: Actor) -> None:
                     ack_within=ACK_WITHIN,
                     attempts=attempts,
                 ) as jobs:
-                    if window:  # so few that the group falls behind, and reads the log
-                        await _narrow(space, window)
                     async for job in jobs:
                         await _take(actor, space, jobs, job)
             except Refused as refusal:
                 if refusal.code not in GOES_ON:
                     raise
             await trio.sleep(0.1)
-
-
-async def _narrow(space: dataspace.RemoteSpace, window: int) -> None:
-    """Has the group take so many items at once."""
-    options = dataspace.Map({"window": window})
-    asked: dict[str, dataspace.Value] = {"group": GROUP, "what": "alter", "options": options}
-    await space.request("group-alter", dataspace.Map(asked))
 
 
 async def cheat(actor: Actor) -> None:
