@@ -233,13 +233,21 @@ def misdone(world: World) -> Iterator[str]:
     history = GroupHistory(
         partial(match, parse_pattern(pattern)),
         entries_of(world.entries, GROUP),
-        world.told[GROUP],
+        handed_out(world.told[GROUP]),
         (lambda value: value.fields[0]) if key else None,  # type: ignore[union-attr]  # a record
         world.reports[GROUP],
         is_whole=world.starts == 1,
     )
     yield from misreported(history, world.entries, GROUP, "worked")
     yield from misgiven(world, GROUP, items_of(history).revived)
+
+
+def handed_out(told: Sequence[Told]) -> list[Told]:
+    """Returns what was handed out: what a member has kept over a start has another token, and was not."""
+    first: dict[object, int] = {}
+    for each in told:
+        first.setdefault((each.at, each.member, each.attempt), each.token)
+    return [each for each in told if each.token >> TERM == first[each.at, each.member, each.attempt] >> TERM]
 
 
 def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator[str]:
