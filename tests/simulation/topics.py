@@ -26,7 +26,7 @@ AWAY: Final = 3.0
 END: Final = 1_000_000
 """A time after all that publishers send."""
 
-_MAY_BE: Final = (*OF_THE_DISK, "no-producer", "closing")
+_MAY_BE: Final = (*OF_THE_DISK, "no-producer", "closing", "topics-elsewhere")
 """Refusals that end a publication and say nothing against the daemon."""
 
 
