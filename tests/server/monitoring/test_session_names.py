@@ -58,7 +58,7 @@ def names(capsys: pytest.CaptureFixture[str], daemon: DaemonProcess, space: str)
         "sessions --json": next(each["session"] for each in lines if each["name"] == "worker"),
         "system": facts.splitlines()[1].strip('"'),
         "owners": owned[0]["owner"].removeprefix("session:"),
-        "groups out": next(iter(re.findall(rf"session ({NAME})", out))),
+        "groups out": next(iter(re.findall(rf"session:({NAME})", out))),
     }
 
 
