@@ -86,7 +86,9 @@ async def _play(url: str, board: Board, shown: Shown, speed: float) -> None:
         shown.lines(RULES.values())
         play = Play(space, board, shown)
         await play.start(nursery)
-        processes = {name: await nursery.start(_worker, url, name, speed) for name in WORKERS}
+        async with space.asserting(Record("inspection")):  # else the last to come may find all tasks done
+            processes = {name: await nursery.start(_worker, url, name, speed) for name in WORKERS}
+            await play.until(lambda: len(board.workers) == len(WORKERS))
         await play.until(lambda: len(board.done) >= BEFORE)
         await _inspect(url, play, processes[WORKERS[1]], READING / speed if shown.is_live else 0.0)
         await play.until(lambda: len(board.done) == len(TASKS))
