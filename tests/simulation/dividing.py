@@ -26,7 +26,6 @@ from tests.simulation.working import (
     GOES_ON,
     finish as finish_work,
     give_back,
-    handed_out,
     misgiven,
     misreported,
     note_told,
@@ -86,7 +85,7 @@ def misdivided(world: World) -> Iterator[str]:
     if noted:
         items = [model.Epoch(each.number, (), each.items, ()) for each in world.topic.epochs]
         entries = [noted[0], *items, *[each for each in noted if not isinstance(each, model.Begun)]]
-        told, reports = handed_out(world.told[GROUP]), world.reports[GROUP]
+        told, reports = world.told[GROUP], world.reports[GROUP]
         history = model.GroupHistory(lambda value: (value,), entries, told, None, reports)
         yield from misreported(history, world.entries, GROUP, "divided")
         yield from misgiven(world, GROUP)
