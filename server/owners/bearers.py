@@ -75,13 +75,10 @@ class Bearer:
         """
         if _plain(stated).startswith(PASSING):
             return self.own(stated)
-        name = stated.removeprefix(OWNER)
-        if name == stated:
-            self.permit.check_durable(name)
-            return self._stamped(name)
-        owner = name.removeprefix(DURABLE)
-        self.permit.check_durable(owner)
-        return self._stamped(f"{OWNER}{owner}")
+        if stated.startswith(OWNER):  # of a durable owner, who may be named as it is shown
+            stated = OWNER + stated.removeprefix(OWNER).removeprefix(DURABLE)
+        self.permit.check_durable(stated.removeprefix(OWNER))
+        return self._stamped(stated)
 
     def publisher(self, stated: str, owner: str, clients: Clients) -> str:
         """Returns the identity that a publication for an owner is numbered under; raises ``Refused``.

@@ -22,6 +22,7 @@ from dataspace.client.reports import forget, refused
 from dataspace.errors import Broken, DataspaceError, DeliveryLost, Refused
 from dataspace.kernel.changes import Epoch
 from index.patterns.text import parse_pattern
+from relay.groups.core import TERM_BITS
 from relay.log.notes import Note
 from tests.guarantees.groups import entries_of
 from tests.model.groups import At, GroupHistory, Report, Told, broken_groups, done_in, items_of, left
@@ -37,8 +38,6 @@ PATTERNS: Final = ("said($who, $n)", "said($who, $n)", "busy($who, $n)")
 ACK_WITHIN: Final = 1.5
 BACKOFF: Final = 0.1
 """Seconds until a job comes again that has failed once, unless a group says otherwise: GROUPS.md."""
-TERM: Final = 32
-"""The bits of a token below the start of the daemon that it is of."""
 SLACK: Final = 0.01
 """Seconds by which the clocks of two machines differ that nobody has set."""
 FAITHFUL: Final = SECONDS + 2.0
@@ -247,7 +246,11 @@ def handed_out(told: Sequence[Told]) -> list[Told]:
     first: dict[object, int] = {}
     for each in told:
         first.setdefault((each.at, each.member, each.attempt), each.token)
-    return [each for each in told if each.token >> TERM == first[each.at, each.member, each.attempt] >> TERM]
+    return [
+        each
+        for each in told
+        if each.token >> TERM_BITS == first[each.at, each.member, each.attempt] >> TERM_BITS
+    ]
 
 
 def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator[str]:
@@ -260,7 +263,11 @@ def misgiven(world: World, group: str, revived: Collection[At] = ()) -> Iterator
     for given, due in world.given_back[group]:  # with the attempt that it comes again as
         later = [each for each in world.told[group] if each.at == given.at and each.token > given.token]
         following = min(later, key=lambda each: each.token, default=None)
-        if following is None or given.at in revived or following.token >> TERM != given.token >> TERM:
+        if (
+            following is None
+            or given.at in revived
+            or following.token >> TERM_BITS != given.token >> TERM_BITS
+        ):
             continue
         if following.attempt < given.attempt:
             yield f"{following} came as attempt {following.attempt} after attempt {given.attempt}"

@@ -35,21 +35,14 @@ class Shown(NamedTuple):
     cut: Cut
 
 
-def column(at: int, prefix: str = "") -> Cut:
-    """Cuts out a column of a table, behind a prefix."""
-    return lambda line: re.split(r"  +", line.strip())[at].removeprefix(prefix)
+def column(at: int) -> Cut:
+    """Cuts out a column of a table."""
+    return lambda line: re.split(r"  +", line.strip())[at]
 
 
-def field(*names: str) -> Cut:
-    """Cuts out a field of JSON, or a field of that."""
-
-    def cut(line: str) -> str:
-        found = json.loads(line)
-        for name in names:
-            found = found[name]
-        return str(found)
-
-    return cut
+def field(name: str) -> Cut:
+    """Cuts out a field of JSON."""
+    return lambda line: str(json.loads(line)[name])
 
 
 def of_who(line: str) -> str:
