@@ -290,19 +290,20 @@ class GroupCore:
         if self._alone and not member.out:
             last = self._alone.popleft()
             if self._is_ready(last) and self._is_next(last, member):
-                member.is_alone = True
                 return last
         while (item := self._pop(member)) is not None:
             if not self._is_ready(item) or not self._is_next(item, member):
                 continue
-            if 0 < self.options.attempts <= item.attempts + 1 and item.attempts:
-                if member.out:
-                    self._alone.append(item)
-                    member.is_alone = True  # it gets nothing more until it has nothing
-                    return None
-                member.is_alone = True
+            if self._is_last(item) and member.out:
+                self._alone.append(item)
+                member.is_alone = True  # it gets nothing more until it has nothing
+                return None
             return item
         return None
+
+    def _is_last(self, item: Item) -> bool:
+        """True if an item that has failed is in its last attempt."""
+        return 0 < self.options.attempts <= item.attempts + 1 and item.attempts > 0
 
     def _pop(self, member: GroupMember) -> Item | None:
         """Takes the oldest item that a member may get; None if there is none."""
@@ -342,6 +343,7 @@ class GroupCore:
         item.holder = member.principal
         self.out[token] = member.out[token] = delivery
         member.size += item.size
+        member.is_alone = member.is_alone or self._is_last(item)
         self.hold(delivery_bytes(item))
         self.counts.delivered += 1
         if self._key_at is not None:

@@ -158,7 +158,7 @@ class GroupState:
         """Items beyond ``read`` that are done."""
         self.failed: dict[At, tuple[int, int]] = {}
         """Failed attempts of items beyond ``read``, and when they are due."""
-        self.saved = read[0]
+        self.saved = whole_before(read)
         """The epoch after which the log or the topic is needed: the read position of the newest checkpoint on
         disk."""
         self.is_live = False

@@ -3,6 +3,8 @@
     texts       rules: any construct, over few labels and values
     programs    what owners do, when, and what befalls the space
     kernel      carries a program out on a space in this process
+    jobs        what there is to do for a group, and what its members and the daemon do
+    groups      carries such a program out on what hands out jobs
     clients     what clients of a daemon send, how, and what befalls their lines and the daemon
     daemon      carries such a program out on a real daemon (``serving``), over its socket and HTTP
     streams     what a client's observation is shown, against the log

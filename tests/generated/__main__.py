@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
-from tests.generated import kernel, programs
+from tests.generated import groups, jobs, kernel, programs
 from tests.generated.searching import options_of, search
 from tests.generated.shrinking import remains, shrunk
 
 MOST_SECONDS = 5.0
 """CPU for one program; it takes some milliseconds."""
+
+T = TypeVar("T")
 
 
 class TooLong(Exception):
@@ -26,7 +29,9 @@ def main() -> int:
     """Returns 1 if a program fails, else 0."""
     parser = options_of("python -m tests.generated", __doc__)
     parser.add_argument("--shrink", action="store_true", help="print what is left of a program that fails")
-    parser.add_argument("--door", choices=["kernel", "daemon"], default="kernel", help="what is tried")
+    parser.add_argument(
+        "--door", choices=["kernel", "groups", "daemon"], default="kernel", help="what is tried"
+    )
     parser.add_argument(
         "--steps", type=int, help="of a daemon: go on until there were so many, whatever they take"
     )
@@ -37,9 +42,27 @@ def main() -> int:
         return _steps(options)
     if options.door == "daemon":
         return _of_daemon(options)
-    found = search(lambda seed: _failure(programs.draw(seed)), options.first, options.seconds)
+    if options.door == "groups":
+        return _in_process(options, jobs.draw, groups.failure, jobs.less)
+    return _in_process(options, programs.draw, kernel.failure, programs.less)
+
+
+def _in_process(
+    options: argparse.Namespace,
+    draw: Callable[[int], tuple[T, ...]],
+    failure: Callable[[tuple[T, ...]], str | None],
+    less: Callable[[T], Iterator[T]],
+) -> int:
+    def fails(program: tuple[T, ...]) -> str | None:
+        try:
+            with _limited():
+                return failure(program)
+        except TooLong:
+            return "0: TooLong()"
+
+    found = search(lambda seed: fails(draw(seed)), options.first, options.seconds)
     if found is not None and options.shrink:
-        print(*shrunk(programs.draw(found), _failure, programs.less), sep="\n")
+        print(*shrunk(draw(found), fails, less), sep="\n")
     return int(found is not None)
 
 
@@ -75,14 +98,6 @@ def _of_daemon(options: argparse.Namespace) -> int:
     finally:
         daemon.POOL.close()
     return int(found is not None)
-
-
-def _failure(program: programs.Program) -> str | None:
-    try:
-        with _limited():
-            return kernel.failure(program)
-    except TooLong:
-        return "0: TooLong()"
 
 
 @contextmanager

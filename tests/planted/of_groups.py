@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.planted.planting import Rows
 
-ROWS: Final[Rows] = {
+OF_THE_CORE: Final[Rows] = {
     "relay.groups.core": [
         (
             "done-by-another-member",
@@ -50,14 +50,20 @@ ROWS: Final[Rows] = {
         (
             "last-attempt-in-company",
             "GroupCore._next",
-            "if member.out:\n    self._alone.append(item)\n    member.is_alone = True\n    return None",
-            "pass",
+            "self._is_last(item) and member.out",
+            "False",
         ),
         (
             "adopted-from-this-term",
             "GroupCore.adopt",
             "item is None or item.token or not self.state.least <= token < self._first",
             "item is None or item.token",
+        ),
+        (
+            "adopted-from-a-key-of-another-member",
+            "GroupCore._is_next_of_key",
+            "not queue.out or queue.member is member",
+            "True",
         ),
         ("taken-over-without-its-jobs", "GroupCore.join", "delivery.member = member", "pass"),
         (
@@ -75,7 +81,6 @@ ROWS: Final[Rows] = {
     ],
     "relay.groups.keys": [
         ("key-goes-on-after-a-failure", "KeyQueue.take_back", "later.append(back)", "pass"),
-        ("key-stays-with-its-member", "KeyQueue.forget", "if not self.out:\n    self.member = None", "pass"),
         (
             "given-back-behind-its-key",
             "KeyQueue._wait_first",
@@ -91,6 +96,10 @@ ROWS: Final[Rows] = {
         ("done-notes-shifted", "done_fields", "epoch - before", "epoch"),
         ("dead-for-good", "GroupState.revive", "each.at not in self.undone", "False"),
     ],
+}
+"""What hands out jobs, and what a log says of them: in memory, without a daemon."""
+
+ROWS: Final[Rows] = {
     "server.spaces.groups.feeding": [
         ("message-taken-for-a-fact", "Feeding._offers", "position >= len(added)", "position > len(added)"),
         (
