@@ -14,6 +14,7 @@ from typing import TypeVar
 from tests.generated import groups, jobs, kernel, programs
 from tests.generated.searching import options_of, search
 from tests.generated.shrinking import remains, shrunk
+from tests.relay.topics import durable_machine
 
 MOST_SECONDS = 5.0
 """CPU for one program; it takes some milliseconds."""
@@ -30,7 +31,7 @@ def main() -> int:
     parser = options_of("python -m tests.generated", __doc__)
     parser.add_argument("--shrink", action="store_true", help="print what is left of a program that fails")
     parser.add_argument(
-        "--door", choices=["kernel", "groups", "daemon"], default="kernel", help="what is tried"
+        "--door", choices=["kernel", "groups", "topics", "daemon"], default="kernel", help="what is tried"
     )
     parser.add_argument(
         "--steps", type=int, help="of a daemon: go on until there were so many, whatever they take"
@@ -42,6 +43,8 @@ def main() -> int:
         return _steps(options)
     if options.door == "daemon":
         return _of_daemon(options)
+    if options.door == "topics":
+        return int(search(durable_machine.failure, options.first, options.seconds) is not None)
     if options.door == "groups":
         return _in_process(options, jobs.draw, groups.failure, jobs.less)
     return _in_process(options, programs.draw, kernel.failure, programs.less)

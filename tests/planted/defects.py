@@ -16,7 +16,7 @@ from tests.planted import (
     of_topics,
     of_turns,
 )
-from tests.planted.finding import DAEMON, GROUPS, KERNEL, SIMULATION
+from tests.planted.finding import DAEMON, GROUPS, KERNEL, SIMULATION, TOPICS
 from tests.planted.planting import Defect, Rows
 
 OF_OWNERS: Final = {
@@ -41,6 +41,7 @@ ALL: Final = (
     *_defects(KERNEL, "rules", of_rules.ROWS),
     *_defects(GROUPS, "groups", of_groups.OF_THE_CORE),
     *_defects(SIMULATION, "groups", of_groups.ROWS),
+    *_defects(TOPICS, "topics", of_topics.OF_STEPS),
     *_defects(SIMULATION, "topics", of_topics.ROWS),
     *_defects(SIMULATION, "following", of_following.ROWS),
     *_defects(SIMULATION, "", of_owners.ROWS),

@@ -1,7 +1,7 @@
 """Runs the generated tests with one defect after the other, and says which are found, and at which door.
 
-A defect of the groups' core that its programs do not find is looked for in the simulation as well, and one
-that the simulation does not find at the door of a real daemon.
+A defect that a door does not find is looked for further on: in the steps of topics and in what hands out jobs
+after the programs in this process by the simulation, and in the simulation by a real daemon.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from tests.planted.planting import ROOT, Defect
 
 KERNEL: Final = "kernel"
 GROUPS: Final = "groups"
+TOPICS: Final = "topics"
 SIMULATION: Final = "simulation"
 DAEMON: Final = "daemon"
 DOORS: Final[Mapping[str, Sequence[str]]] = {
     KERNEL: ("tests.generated",),
     GROUPS: ("tests.generated", "--door", "groups"),
+    TOPICS: ("tests.generated", "--door", "topics"),
     SIMULATION: ("tests.planted.lives",),
     DAEMON: ("tests.generated", "--door", "daemon"),
 }
 """The generated tests, as modules with ``--seconds``."""
-FURTHER: Final[Mapping[str, str]] = {GROUPS: SIMULATION, SIMULATION: DAEMON}
+FURTHER: Final[Mapping[str, str]] = {GROUPS: SIMULATION, TOPICS: SIMULATION, SIMULATION: DAEMON}
 """Where a defect is looked for that a door does not find."""
 
-HELD: Final = (KERNEL, GROUPS)
+HELD: Final = (KERNEL, GROUPS, TOPICS)
 """The doors that must find ``SHARE`` of their defects; others are shown, and count neither way."""
 SHARE: Final = 0.9
-QUICK: Final[Mapping[str, int]] = {KERNEL: 500, GROUPS: 3_000, SIMULATION: 21, DAEMON: 40}
+QUICK: Final[Mapping[str, int]] = {KERNEL: 500, GROUPS: 3_000, TOPICS: 300, SIMULATION: 21, DAEMON: 40}
 """How many programs, or lives, of each door ``make test`` runs; they are the first ones of a search."""
 SPARE: Final = 60
 """Seconds of CPU that a process may take beyond those of its search, to begin and to end."""

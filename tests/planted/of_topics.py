@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.planted.planting import Rows
 
-ROWS: Final[Rows] = {
+OF_STEPS: Final[Rows] = {
     "relay.topics.steps": [
         ("topic-number-skipped", "StepLog._complete", "self.completed += 1", "self.completed += 2"),
         (
@@ -61,7 +61,6 @@ ROWS: Final[Rows] = {
         ),
     ],
     "relay.topics.topic": [
-        ("empty-partition-holds-back", "Topic._settle", "each.follow(others)", "pass"),
         ("partition-ends-with-its-producer", "Publisher._taken_over", None, "return []"),
         (
             "vanished-producer-holds-back",
@@ -89,6 +88,24 @@ ROWS: Final[Rows] = {
         ),
     ],
     "relay.topics.feed": [
+        ("progress-in-the-past-again", "CatchUp._progress", "self._told[partition] = after", "pass"),
+        (
+            "last-step-of-the-past-again",
+            "CatchUp.take",
+            "self.at = step.position",
+            "self.at = step.position - 1",
+        ),
+        ("past-without-its-end", "CatchUp.finish", "self.take(tail)", "pass"),
+        ("past-before-what-was-asked", "CatchUp._take", "self.since.less_equal(time)", "True"),
+    ],
+}
+"""What the steps of a topic do, in memory, with its readers and without a daemon."""
+
+ROWS: Final[Rows] = {
+    "relay.topics.topic": [
+        ("empty-partition-holds-back", "Topic._settle", "each.follow(others)", "pass"),
+    ],
+    "relay.topics.feed": [
         ("subscriber-before-the-disk", "Feed.take", "self._waiting[0][0] <= durable", "True"),
         (
             "merged-progress-forgets-the-first",
@@ -102,15 +119,6 @@ ROWS: Final[Rows] = {
             "self._tell(Crashed(partition, lost, (), reason, ()))",
             "pass",
         ),
-        ("progress-in-the-past-again", "CatchUp._progress", "self._told[partition] = after", "pass"),
-        (
-            "last-step-of-the-past-again",
-            "CatchUp.take",
-            "self.at = step.position",
-            "self.at = step.position - 1",
-        ),
-        ("past-without-its-end", "CatchUp.finish", "self.take(tail)", "pass"),
-        ("past-before-what-was-asked", "CatchUp._take", "self.since.less_equal(time)", "True"),
         ("frontiers-of-the-past-untold", "CatchUp.finish", "self._catch_up(self.ledger.lowers())", "pass"),
     ],
     "relay.journal.writer": [

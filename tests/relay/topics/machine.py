@@ -81,13 +81,17 @@ class Machine:
             return False
         time = self.some_time() if self.random.random() < 0.5 else None
         try:
-            self.ledger.join(producer, partition, time)
+            self.ledger.join(producer, partition, time, name=self.name())
         except UsageError:
             assert time is not None, "the first free time must be free"
             return False
         self.producers[producer] = partition
         self.did["rejoin"] += vacant
         return True
+
+    def name(self) -> str:
+        """A name for a producer, or none."""
+        return ""
 
     def send(self) -> bool:
         if not self.producers:
