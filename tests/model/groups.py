@@ -74,7 +74,7 @@ class Told:
 
 
 class Report(NamedTuple):
-    """A member reported items as done by these tokens, and the daemon took that or refused it."""
+    """A member reported items as done by these tokens, and the daemon is known to have taken that, or not."""
 
     member: str
     items: tuple[tuple[At, int], ...]
@@ -141,9 +141,7 @@ class Items:
                         if (before := self._facts.get(key(value))) in self.gone:
                             self.back.add(before)
                         self._facts[key(value)] = at
-                for fact in removed:
-                    if key(fact) in self._facts:
-                        self.gone[self._facts[key(fact)]] = number
+                self.gone |= {self._facts[key(each)]: number for each in removed if key(each) in self._facts}
             case Begun(after, undone, done):
                 self._begun, self.values = after, dict(undone)
                 self.done = dict.fromkeys(done, self.number)
@@ -173,12 +171,13 @@ def done_in(history: GroupHistory) -> list[At]:
 
 
 def done_once(history: GroupHistory) -> Iterator[str]:
-    """An item is done at most once, and not before it is there."""
+    """An item is done at most once, and not before it is there, unless it was guessed after a restart."""
     items = Items(history)
+    guessed = {at for each in history.reports if not history.is_whole for at, _ in _guessed(history, each)}
     for entry in history.entries:
         at_once = entry.items if isinstance(entry, Done) else ()
         for at in at_once:
-            if at not in items.values and at not in items.done:
+            if at not in items.values and at not in items.done and at not in guessed:
                 yield f"{at} is done after epoch {items.number}, and no such item is before it"
             elif at in items.done:
                 yield f"{at} is done after epoch {items.number}, and was done after {items.done[at]}"
@@ -274,11 +273,15 @@ def done_by_who_was_told(history: GroupHistory) -> Iterator[str]:
     """What is reported as done is taken only from the member to which it is out, by its token.
 
     After a restart the token alone counts."""
-    known = {(each.member, each.at, each.token) for each in history.told}
     for report in history.reports:
-        strange = [(at, token) for at, token in report.items if (report.member, at, token) not in known]
-        if report.is_taken and strange and history.is_whole:
+        if report.is_taken and history.is_whole and (strange := _guessed(history, report)):
             yield f"{report.member} has reported {strange} as done, which it never had"
+
+
+def _guessed(history: GroupHistory, report: Report) -> list[tuple[At, int]]:
+    """Returns what a member has reported that it was never told of."""
+    known = {(each.at, each.token) for each in history.told if each.member == report.member}
+    return [each for each in report.items if each not in known]
 
 
 def done_as_it_was_told(history: GroupHistory) -> Iterator[str]:

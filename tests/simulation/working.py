@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import trio
 
@@ -42,6 +42,11 @@ SLACK: Final = 0.01
 """Seconds by which the clocks of two machines differ that nobody has set."""
 FAITHFUL: Final = SECONDS + 2.0
 """From when on workers do each job at once: a clock that stands still makes all that is put off later."""
+GRACE: Final = 2.0
+"""Seconds for which half of the workers keep their jobs while their lines are cut."""
+CUTS: Final = 0.1
+FAILS: Final = 0.4
+"""How often a worker fails where jobs may become dead letters."""
 
 GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied")
 """Codes after which a worker joins again."""
@@ -50,7 +55,9 @@ GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied")
 async def work(actor: Actor) -> None:
     """Takes jobs until the life ends."""
     pattern, key, attempts = _options(actor.world)
-    async with actor.connected(owner=f"worker{actor.part.rank}") as space:
+    habits = _Habits.of(actor, can_bury=attempts > 0)
+    grace: dict[str, Any] = {"grace": GRACE} if habits.is_graced else {}
+    async with actor.connected(owner=f"worker{actor.part.rank}", **grace) as space:
         while True:
             in_flight = actor.random.choice((1, 1, 3, 8))
             try:
@@ -62,12 +69,21 @@ async def work(actor: Actor) -> None:
                     ack_within=ACK_WITHIN,
                     attempts=attempts,
                 ) as jobs:
+                    await _narrow(actor, space)
                     async for job in jobs:
-                        await _take(actor, space, jobs, job)
+                        await _take(actor, space, jobs, job, habits)
             except Refused as refusal:
                 if refusal.code not in GOES_ON:
                     raise
             await trio.sleep(0.1)
+
+
+async def _narrow(actor: Actor, space: dataspace.RemoteSpace) -> None:
+    """Has the group of some lives take few undone items into memory, so that it falls behind."""
+    if window := actor.world.random("window").choice((0, 0, 2, 5)):
+        options = dataspace.Map({"window": window})
+        alter = dataspace.Map({"group": GROUP, "what": "alter", "options": options})
+        await space.request("group-alter", alter)
 
 
 async def cheat(actor: Actor) -> None:
@@ -118,16 +134,53 @@ async def _report_falsely(actor: Actor, space: dataspace.RemoteSpace, at: At, to
     count = actor.random.choice((1, 1, 2))
     draft.deliveries = ((GROUP, (*at, token) * count),)
     ticket = await space.submit(draft)
-    await actor.note("owner:cheat", ticket)
-    await ticket.wait()
-    actor.world.reports[GROUP].append(Report(actor.host.name, ((at, token),) * count, is_taken=True))
+    is_refused = is_taken = False
+    try:
+        await actor.note("owner:cheat", ticket)
+        await ticket.wait()
+        is_taken = True
+    except Refused:
+        is_refused = True
+        raise
+    finally:
+        if not is_refused:  # it was taken, or nobody knows
+            actor.world.reports[GROUP].append(Report(actor.host.name, ((at, token),) * count, is_taken))
 
 
-async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job) -> None:
+class _Habits(NamedTuple):
+    """What a worker does that others do not, by random numbers of its own."""
+
+    random: Random
+    is_graced: bool
+    """Its session has a grace, and its line is cut while it has jobs."""
+    fails: bool
+    """It often fails, so that there are dead letters."""
+
+    @classmethod
+    def of(cls, actor: Actor, *, can_bury: bool) -> _Habits:
+        random = actor.world.random(f"habits of {actor.host.name}")
+        return cls(random, random.random() < 0.5, can_bury)
+
+    async def indulge(self, actor: Actor, job: dataspace.Job) -> bool:
+        """Does what it is used to, once a job is taken; returns True if the job is given back."""
+        if self.is_graced and self.random.random() < CUTS:
+            for line in actor.world.network.of(actor.host.name):
+                line.reset("cut at a job")
+        if self.fails and self.random.random() < FAILS:
+            await give_back(actor, GROUP, job, after=0.0, blame=True)
+            return True
+        return False
+
+
+async def _take(
+    actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job, habits: _Habits
+) -> None:
     world, random = actor.world, actor.random
     note_told(actor, GROUP, job)
     await trio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
     chance = random.random() if trio.current_time() < FAITHFUL else 1.0
+    if chance < 1.0 and await habits.indulge(actor, job):
+        return
     if chance < 0.03 and actor.part.rank:
         await actor.vanish()
     if chance < 0.1:
@@ -228,7 +281,7 @@ async def finish(actor: Actor, group: str = GROUP) -> None:
 
 def misdone(world: World) -> Iterator[str]:
     """Yields what is wrong with the jobs of a life, by the entries of its log."""
-    pattern, key, _ = _options(world)
+    pattern, key, attempts = _options(world)
     history = GroupHistory(
         partial(match, parse_pattern(pattern)),
         entries_of(world.entries, GROUP),
@@ -239,6 +292,8 @@ def misdone(world: World) -> Iterator[str]:
     )
     yield from misreported(history, world.entries, GROUP, "worked")
     yield from misgiven(world, GROUP, items_of(history).revived)
+    if beyond := [each for each in history.told if 0 < attempts < each.attempt]:
+        yield f"handed out after {attempts} attempts: {beyond}"
 
 
 def handed_out(told: Sequence[Told]) -> list[Told]:
