@@ -143,7 +143,7 @@ def tabulated(defects: Iterable[Defect], seconds: float, kept: Path | None = Non
     status = 0
     for door in DOORS:
         if some := [each for each in outcomes.values() if each.door == door]:
-            status |= _show(door, some) < SHARE and door in HELD
+            status |= _show(f"at the {door}", some) < SHARE and door in HELD
     return status
 
 
