@@ -1,8 +1,6 @@
-"""Items go to members with credit, oldest first; items given back come again; a key stays with one member."""
+"""How items are shared, their sizes, waits, tokens and checkpoints; who gets which: `tests/generated`."""
 
 from __future__ import annotations
-
-from itertools import product
 
 import pytest
 
@@ -17,28 +15,18 @@ def item(number: int, key: str = "a") -> Item:
     return Item((number, 0), 0, Record("job", key, number), is_message=True)
 
 
-def core(*, key: bool = False, attempts: int = 0, term: int = 1) -> GroupCore:
+def core(*, key: bool = False, term: int = 1) -> GroupCore:
     def key_at(value: Value) -> Value:
         assert isinstance(value, Record)
         return value.fields[0]
 
-    options = GroupOptions(key="key" if key else None, attempts=attempts)
+    options = GroupOptions(key="key" if key else None, attempts=0)
     state = GroupState("w")
     return GroupCore(state, term=term, options=options, holds=lambda _: True, key_at=key_at if key else None)
 
 
 def numbers(deliveries: list[JobDelivery]) -> list[int]:
     return [each.item.at[0] for each in deliveries]
-
-
-def test_a_member_that_has_left_holds_up_nobody() -> None:
-    group = core()
-    gone, stays = GroupMember("gone"), GroupMember("stays")
-    group.join(gone)
-    group.join(stays)
-    group.leave(gone, blame=False)
-    group.take(item(1))
-    assert [each.member for each in group.assign()] == [stays]
 
 
 def test_items_are_shared_among_members_with_credit() -> None:
@@ -51,59 +39,6 @@ def test_items_are_shared_among_members_with_credit() -> None:
     given = list(group.assign())
     assert numbers(given) == list(range(1, 101))
     assert all(len(member.out) >= 16 for member in members)
-
-
-@pytest.mark.parametrize("steps", list(product(("done", "again", "leave"), repeat=3)), ids="-".join)
-def test_of_a_key_the_items_that_are_out_are_the_oldest_and_with_one_member(steps: tuple[str, ...]) -> None:
-    group = core(key=True)
-    for name in ("one", "two"):
-        group.join(GroupMember(name, 2))
-    for number in range(1, 7):
-        group.take(item(number, "ab"[number % 2]))
-    done: dict[str, list[int]] = {"a": [], "b": []}
-    for step in (*steps, *["done"] * 6):
-        list(group.assign())
-        for queue in group._keys.values():
-            out = [each for each in queue.in_order() if each.token]
-            assert out == list(queue.out.values())
-            assert queue.out.keys().isdisjoint(queue.waiting)
-            assert len({group.out[each.token].member.holder for each in out}) <= 1
-        first = min(group.out.values(), key=lambda each: each.item.at, default=None)
-        if first is None:
-            continue
-        if step == "done":
-            later = [
-                each for each in group.out.values() if each.item.key == first.item.key and each is not first
-            ]
-            if later:
-                with pytest.raises(Refused, match="out-of-order"):
-                    group.judge([(later[0].item.at, later[0].token)], None)
-            assert group.judge([(first.item.at, first.token)], None) == []
-            group.done([first.item.at])
-            done[first.item.key].append(first.item.at[0])
-        elif step == "again":
-            group.give_back(first)
-        else:
-            group.leave(first.member, blame=False)
-            group.join(GroupMember(first.member.holder, 2))
-    assert done == {"a": [2, 4, 6], "b": [1, 3, 5]} and not group._keys
-
-
-def test_the_last_attempt_of_an_item_is_made_alone() -> None:
-    group = core(attempts=2)
-    member = GroupMember("one", 5)
-    group.join(member)
-    for number in (1, 2, 3):
-        group.take(item(number))
-    first, *others = group.assign()
-    group.give_back(first, due=group.fails(first, 0) or 0)
-    group.come_due(10**12)
-    group.take(item(4))
-    assert numbers(list(group.assign())) == [], "it waits until the member has nothing else"
-    group.done([each.item.at for each in others])
-    assert numbers(list(group.assign())) == [1]
-    assert numbers(list(group.assign())) == [], "nothing goes beside it"
-    assert group.fails(member.out[max(member.out)], 0) is None, "it is dead"
 
 
 def test_a_token_of_another_delivery_is_refused_and_one_of_an_earlier_term_is_not() -> None:
@@ -175,29 +110,6 @@ def test_about_so_many_bytes_are_out_to_a_member_and_one_item_of_any_size() -> N
     assert (member.size, group.size) == (0, 0)
 
 
-def test_what_comes_again_goes_out_before_what_is_later() -> None:
-    group = core()
-    member = GroupMember("one", 3)
-    group.join(member)
-    for number in range(1, 10):
-        group.take(item(number))
-    first = list(group.assign())
-    assert numbers(first) == [1, 2, 3]
-    for each in (first[1], first[0]):
-        group.give_back(each)
-    assert numbers(list(group.assign())) == [1, 2]
-    group.done([(1, 0), (2, 0), (3, 0)])
-    again = list(group.assign())
-    assert numbers(again) == [4, 5, 6]
-    group.give_back(again[2], due=1)
-    group.done([(4, 0), (5, 0)])
-    assert numbers(list(group.assign())) == [7, 8, 9]
-    group.come_due(1)
-    group.take(item(10))
-    group.done([(7, 0), (8, 0)])
-    assert numbers(list(group.assign())) == [6, 10]
-
-
 def test_deliveries_that_were_taken_are_forgotten_with_their_end() -> None:
     group = core()
     group.join(GroupMember("one", 3))
@@ -219,19 +131,3 @@ def test_an_item_that_fails_waits_twice_as_long_each_time_and_half_a_minute_at_m
     assert waits == [5 + min(100_000 * 2**n, 30_000_000) for n in range(12)]
     assert group.fails(delivery, 5, blame=False) == 0, "nobody is to blame, and nothing was asked for"
     assert group.fails(delivery, 5, after=0.2, blame=False) == 5 + 200_000
-
-
-def test_after_a_start_a_member_keeps_the_first_items_of_a_key_and_none_whose_key_another_has() -> None:
-    group, before = core(key=True, term=2), 1 << 32 | 7
-    one, two = GroupMember("one", 2), GroupMember("two", 2)
-    for number in (1, 2, 3):
-        group.take(item(number))
-    assert group.adopt((2, 0), before, one) is None, "the first of its key is not done"
-    assert group.adopt((1, 0), 2 << 32, one) is None, "a token of this term was handed out by this daemon"
-    kept = group.adopt((1, 0), before, one)
-    assert kept is not None and (kept.item.at, kept.member, group.counts.adopted) == ((1, 0), one, 1)
-    assert group.adopt((2, 0), before, two) is None, "the key is with another member"
-    assert group.adopt((2, 0), before, one) is not None
-    group.done([(1, 0), (2, 0)])
-    assert group.counts.done == 2
-    assert group.adopt((3, 0), before, two) is not None, "nobody has the key"
