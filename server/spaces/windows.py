@@ -226,7 +226,7 @@ def _rebuild(space: Space, log: Log) -> None:
     after = _before(log, space, longest(forms) if past is None else max(form.span for form in forms))
     if past is not None:
         after = max(log.oldest - 1, min(after, past[0]))
-    since = log.time_of(after) if after >= log.oldest else 0
+    since = log.time_of(after)  # also of the newest epoch that is gone
     if not since:
         first = next(iter(log.read(after)), None)
         since = 0 if first is None else first.time

@@ -162,3 +162,25 @@ def test_a_log_without_the_past_of_rules_begins_with_its_oldest_epoch(tmp_path: 
     assert Record("late", 1) in late.facts(START + 2_000_000)
     for one in (with_past, without):
         one.log.close()
+
+
+def test_what_goes_in_the_oldest_epoch_was_there_before_it(tmp_path: Path) -> None:
+    one, twin = Logged(Log.open(tmp_path)), Space("s")
+    text = """gone($id, $t) <- ticket($id) at $t within 250 ms.
+    final(many($m, count())) <- ticket($id) at $t within 50 ms, $m = floor($t, 40 ms)."""
+    first: list[Action] = [(ASSERT, 1, Record("rule", "r", text)), (ASSERT, 2, Record("ticket", 1))]
+    other: list[Action] = [(SEND, Record("other"))]
+    made: dict[int, list[Action]] = {0: first, 1_000_000: other, 1_100_000: other, 2_009_435: [(RETRACT, 2)]}
+    for later, actions in made.items():
+        one.commit(actions, time := START + later)
+        twin.until(time)
+        twin.commit("durable:a", actions, time)
+    snapshot(one)
+    trim(one, time)
+    assert one.log.oldest == one.log.last
+    one = one.again()
+    for _ in range(10):
+        time += GRID
+        twin.until(time)
+        assert one.facts(time) == facts_of(twin)
+    one.log.close()
