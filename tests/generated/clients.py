@@ -53,9 +53,13 @@ class Lease(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """A pattern is observed, or no longer if it is: an interest, which is a fact."""
+    """A pattern is observed, or no longer if it is: an interest, which is a fact.
+
+    It begins with a state, or after an epoch, by its role.
+    """
 
     pattern: str
+    after: str = ""
 
 
 Step: TypeAlias = Turn | Again | Lease | Watch
@@ -120,7 +124,11 @@ class Outlast(NamedTuple):
     """Everybody waits until sessions without a connection and leases are over."""
 
 
-Operation: TypeAlias = Burst | Stall | Strike | Come | Restart | Pass | Post | Outlast
+class Forget(NamedTuple):
+    """The log lets go all epochs so far that it need not keep."""
+
+
+Operation: TypeAlias = Burst | Stall | Strike | Come | Restart | Pass | Post | Outlast | Forget
 Program: TypeAlias = tuple[Operation, ...]
 
 
@@ -149,8 +157,32 @@ RESTARTING: Final = (
     Profile({"burst": 5, "strike": 2, "stall": 1}, {"turn": 6, "again": 3}),
 )
 """Profiles with a daemon that ends, which costs a start each time."""
+_FORGET: Final = {"forget": 4, "restart": 1, "burst": 9}
+FORGETTING: Final = (
+    Profile({**_USUAL, **_FORGET}, {"turn": 5, "again": 3, "watch": 2, "resume": 4}),
+    Profile(
+        {**_USUAL, **_FORGET, "post": 2, "strike": 1}, {"turn": 3, "conditional": 5, "again": 3, "resume": 1}
+    ),
+    Profile({**_USUAL, **_FORGET, "pass": 3}, {"turn": 2, "resume": 1}, ("resting",)),
+    Profile(
+        {**_USUAL, **_FORGET, "pass": 3},
+        {"turn": 2, "lease": 1},
+        ("atom", "not", "comparison", "assert", "send", "within", "at", "for", "now", "final"),
+    ),
+)
+"""Profiles with a log that forgets, and a daemon that ends."""
+GOING_ON: Final = (
+    Profile({**_USUAL, "restart": 1, "strike": 1, "pass": 1}, {"turn": 4, "watch": 1}, ("resting",)),
+    Profile(
+        {**_USUAL, "restart": 1, "pass": 3, "stall": 1},
+        {"turn": 4},
+        ("atom", "at", "for", "now", "send", "assert"),
+    ),
+    Profile({**_USUAL, "post": 3, "pass": 2}, {"turn": 2, "conditional": 2, "lease": 1}, ("resting",)),
+)
+"""Profiles of rules that go on by themselves: for ``next``, and with each construct of time."""
 EACH: Final = 40
-"""Of so many programs one is of those."""
+"""Of so many programs one is of each of those three."""
 FURTHER: Final = 1_000_000
 """From this seed on most programs are wide."""
 WIDE: Final = (8, 40, 200)
@@ -167,6 +199,10 @@ def profile_of(seed: int) -> Profile:
     further = PROFILES[seed // 7 % len(PROFILES)]
     if seed % EACH == EACH - 1:
         return _together(RESTARTING[seed // EACH % len(RESTARTING)], further)
+    for at, profiles in enumerate((FORGETTING, GOING_ON), 2):
+        if seed % EACH == EACH - at:
+            profile = profiles[seed // EACH % len(profiles)]
+            return _together(profile, further) if seed // EACH % 3 else profile
     profile = PROFILES[seed % len(PROFILES)]
     return _together(profile, further) if seed % 3 == 0 else profile
 
@@ -212,6 +248,8 @@ class _Drawing:
                 return Come(self._client(), random.random() < 0.3)
             case "pass":
                 return Pass(random.choice([10, 40, 100, 350, 450]))
+            case "forget":
+                return Forget()
             case "restart":
                 return Restart(random.random() < 0.4)
             case "stall":
@@ -254,6 +292,10 @@ class _Drawing:
                 return Lease(random.choice(["lease", "lease", "renew", "release"]))
             case "watch":
                 return Watch(random.choice(PATTERNS[:4]))
+            case "resume":
+                is_late = not self.wide or random.random() < 0.03  # each may be told at any time
+                after = random.choice([NOW, EARLIER, FIRST]) if is_late else ""
+                return Watch(random.choice(PATTERNS[:4]), after)
         owners = ["", "", DURABLE, *[LEASE for _ in range(2 * ("lease" in self.profile.steps))]]
         if kind == "durable":  # the owner of turns over HTTP, which claims by value
             return Turn(DURABLE, self._actions())
@@ -344,6 +386,8 @@ def less(operation: Operation) -> Iterator[Operation]:
 
 
 def _less(step: Step) -> Iterator[Step]:
+    if isinstance(step, Watch) and step.after:
+        yield step._replace(after="")
     if isinstance(step, Turn):
         yield from [step._replace(actions=each) for each in _shorter(step.actions)]
         if step.others:

@@ -39,6 +39,7 @@ from tests.generated.clients import (
     Again,
     Burst,
     Come,
+    Forget,
     Lease,
     Operation,
     Outlast,
@@ -54,13 +55,19 @@ from tests.generated.clients import (
 )
 from tests.generated.covering import Covered
 from tests.generated.programs import HANDLES
-from tests.generated.serving import PATIENCE, Connection, Lost, Server
+from tests.generated.serving import PATIENCE, TRIMS_EVERY, Connection, Lost, Server
 from tests.generated.streams import Stream
 from tests.model import daemon as model
 from tests.model.conditions import ABSENT
 from tests.model.daemon import Unexplained
 from tests.model.space import ASSERT, PUT, REPLACE, RETRACT, SEND, STATE, SWEEP, UNSTATE
 
+READER: Final = "door"
+"""The reader that says what a log may forget."""
+WORTH: Final = 100_000
+"""The bytes of a message for which a log writes its state anew."""
+LOOKS: Final = 4
+"""How often a log is waited for that needs a new state first, or keeps what rules need."""
 SPACES: Final = 40
 """Programs of one daemon."""
 NUMBERS: Final = 1_000_000_000
@@ -91,6 +98,12 @@ class Client:
         self.turns: list[tuple[int, Turn]] = []
         self.repeated: set[int] = set()
         self.streams: dict[str, Stream] = {}
+        self.is_cut = False
+        """True once it has cut its line itself, so that what it sent last may not have come."""
+        self.is_leaving = False
+        """True once it has said goodbye, which a daemon that is killed may have heard."""
+        self.overtaken: set[int] = set()
+        """The streams that go on after an epoch that is gone, and must be told so."""
         self.ended: list[Stream] = []
         """Observations of whose end the daemon may not have heard."""
         self.lane: list[model.Event] = []
@@ -140,7 +153,13 @@ class Client:
             self.lane.append(model.Announced(self.session, stream.number, stream.pattern))
 
     def _outlast_ended(self) -> None:
-        """Waits until no interest is left of what has ended, within its grace if a crash has lost the end."""
+        """Waits until no interest is left of what has ended, within its grace if a crash has lost the end.
+
+        What the client's own cut may have lost it says again.
+        """
+        if self.is_cut and self.connection is not None:
+            self.connection.write(*[wire.Abort(each.number, "", False) for each in self.ended])
+        self.is_cut = False
         self.lane += [model.Announced(self.session, each.number) for each in self.ended]
         owner, most = f"{self.session} interests", len(self.streams)
         if self.ended:
@@ -154,22 +173,29 @@ class Client:
         self.connection.close()
         self.connection = None
         self.waiting.clear()
+        self._leave({*self.overtaken})
         if end == CUT:
-            self.lane[:] = [
-                each._replace(is_sure=False) if isinstance(each, model.Announced) else each
-                for each in self.lane
-            ]
+            for lane in (self.lane, self.run.aside):
+                lane[:] = [self._not_sure(each) for each in lane]
         if end == BYE or self.ticket is None:
             self.lane.append(model.Ended(self.session))
             self.session, self.ticket = "", None
         else:
-            self.lane.append(model.Broken(self.session, micros() + 1_000 * self.grace))
+            until = 0 if self.is_leaving else micros() + 1_000 * self.grace
+            self.lane.append(model.Broken(self.session, until))
+
+    def _not_sure(self, event: model.Event) -> model.Event:
+        """Returns an event that the daemon may not have come to, if it is of an interest of its session."""
+        if isinstance(event, model.Announced) and event.session == self.session:
+            return event._replace(is_sure=False)
+        return event
 
     def come(self, anew: bool) -> None:
         """Connects in place of an earlier connection, if that is there."""
         before, self.connection = self.connection, None
         if before is not None:
             self.waiting.clear()
+            self._leave({*self.overtaken})
             if self.ticket is not None and not anew:
                 self.lane.append(model.Broken(self.session, model.FOREVER))
         self.connect(anew=anew)
@@ -178,6 +204,13 @@ class Client:
                 while True:
                     before.next()
             before.close()
+        if self.overtaken:
+            self.hear_all()
+
+    def _leave(self, overtaken: set[int]) -> None:
+        """Notes that nobody has heard whether streams were told that their epochs are gone."""
+        self.run.aside += [model.Announced(self.session, each, None, False) for each in sorted(overtaken)]
+        self.overtaken -= overtaken
 
     # -- what it sends --------------------------------------------------------------------------------
 
@@ -185,7 +218,8 @@ class Client:
         """Returns the packets of a burst, and notes what is expected of each."""
         self.repeated.clear()
         made = [packet for step in burst.steps for packet in self._packets(step)]
-        return [*made, wire.Bye("", "")] if burst.end == BYE else made
+        self.is_leaving = burst.end == BYE
+        return [*made, wire.Bye("", "")] if self.is_leaving else made
 
     def _packets(self, step: Step) -> Iterator[Packet]:
         match step:
@@ -210,18 +244,40 @@ class Client:
             case Watch(text) if text in self.streams:
                 stream = self.streams.pop(text)
                 self.ended.append(stream)
+                self._leave({stream.number} & self.overtaken)
                 self.lane.append(model.Announced(self.session, stream.number))
                 yield wire.Abort(stream.number, "", False)
-            case Watch(text):
-                self.stream += 1
-                stream = self.streams[text] = Stream(self.stream, parse_pattern(text))
-                self.lane.append(model.Announced(self.session, stream.number, stream.pattern))
-                yield self._opened(stream)
+            case Watch(text, after):
+                yield self._watched(text, self.run.roles()[after] if after else -1)
+
+    def _watched(self, text: str, after: int = -1) -> Packet:
+        self.stream += 1
+        stream = self.streams[text] = Stream(self.stream, parse_pattern(text), after)
+        self.lane.append(model.Announced(self.session, stream.number, stream.pattern))
+        return self._opened(stream)
 
     def _opened(self, stream: Stream) -> Packet:
-        more = {"after": stream.last} if stream.shown else {}
+        more = {} if stream.after is None else {"after": stream.after}
+        if stream.after is not None and stream.after + 1 < self.run.oldest:
+            self.overtaken.add(stream.number)
         spec: dict[str, Value] = {"pattern": stream.pattern, "durable": True, **more}
         return wire.Open(stream.number, Map(spec), CREDIT, CREDIT)
+
+    def _begin_again(self, number: int, code: str, said: str) -> None:
+        """Opens a pattern, whose stream was told that its epochs are gone, once more and with a state."""
+        found = [pair for pair in self.streams.items() if pair[1].number == number]
+        if not found:  # it was not wanted any more
+            return
+        [(text, stream)], is_due = found, number in self.overtaken
+        self.overtaken.discard(number)
+        after = stream.after
+        if code != "epoch-gone" or after is None or not (is_due or after + 1 < self.run.ask_oldest()):
+            raise Difference(f"a stream after {after} ends with {code}: {said}")
+        self.run.aside.append(model.Announced(self.session, number))
+        if not self.is_leaving:
+            assert self.connection is not None  # by which it is told
+            self.connection.write(self._watched(text))
+            self.mark()
 
     def hear_streams(self, epochs: Sequence[model.Seen], values: Mapping[object, Value]) -> None:
         """Waits until each of its observations is shown what it should be, and no more."""
@@ -270,7 +326,7 @@ class Client:
 
     def hear_all(self) -> None:
         """Waits until everything is answered, or the connection is over."""
-        while self.connection is not None and self.waiting:
+        while self.connection is not None and (self.waiting or self.overtaken):
             self._hear_next()
         if self.connection is not None:
             self.ended.clear()
@@ -321,8 +377,8 @@ class Client:
                 for stream in self.streams.values():
                     if stream.number == number:
                         stream.take(values)
-            case wire.Error(_, code, text):
-                raise Difference(f"a stream ends with {code}: {text}")
+            case wire.Error(number, code, text):
+                self._begin_again(number, code, text)
 
     def _answer(self, kind: str, number: int, answer: int | str | bool) -> None:
         places = self.waiting.get((kind, number))
@@ -343,10 +399,15 @@ class DaemonRun:
 
     def __init__(self, server: Server, space: str) -> None:
         self.server, self.space = server, space
+        self.forgets = space.startswith("f")
         self.clients = {name: Client(self, name) for name in GRACES}
         self.web: list[model.Event] = []
+        self.aside: list[model.Event] = []
+        """The ends of streams for which epochs are gone, which the daemon notes when it comes to them."""
         self.segments: list[model.Segment] = []
         self.epochs: list[model.Seen] = []
+        self.oldest = 0
+        """The first epoch that the log had when it was asked last."""
         self.latest = [0, 0]
         """The numbers of the last two epochs of segments."""
         self.steps = 0
@@ -359,6 +420,9 @@ class DaemonRun:
         self.numbered: list[tuple[int, Post]] = []
         self._observe()
         self.begun = self.seen
+        """The epoch after which the log has all that was shown."""
+        if self.forgets:
+            self.ask("acknowledge", reader=READER, epoch=self.begun)
 
     # -- the observer of everything -------------------------------------------------------------------
 
@@ -423,7 +487,8 @@ class DaemonRun:
                 self._read(self.observer.next())
             except TimeoutError:
                 raise Difference(f"an observer is not shown epoch {newest}") from None
-        self._add_segment(model.Segment(self._lanes(), tuple(self.epochs), micros(), claims))
+        epochs, oldest = tuple(self.epochs), self.ask_oldest()
+        self._add_segment(model.Segment(self._lanes(), epochs, micros(), claims, oldest=oldest))
         if "Traceback" in (said := self.server.said()):
             raise Difference(f"the daemon's log has an error: {said[-300:]}")
 
@@ -433,7 +498,8 @@ class DaemonRun:
         self.epochs = []
 
     def _lanes(self) -> tuple[tuple[model.Event, ...], ...]:
-        lanes = [each.lane for each in self.clients.values()] + [self.web]
+        lanes = [each.lane for each in self.clients.values()] + [self.web, *[[each] for each in self.aside]]
+        self.aside.clear()
         taken = tuple([tuple(lane) for lane in lanes if lane])
         for lane in lanes:
             lane.clear()
@@ -463,7 +529,29 @@ class DaemonRun:
                 self._post(operation)
             case Outlast():
                 self._outlast()
+            case Forget():
+                self._forget()
         self.settle()
+
+    def _forget(self) -> None:
+        """Says that all that was shown may go, and waits until the log has looked.
+
+        It needs a new state first, for which a message makes it worth while, and another one keeps its place.
+        """
+        for message in (Record("more", "x" * WORTH), Record("more")):
+            self._post(Post(DURABLE, ((SEND, message),)))
+            self.settle()
+        self.begun = self.seen
+        self.ask("acknowledge", reader=READER, epoch=self.begun)
+        for _ in range(LOOKS):
+            if self.ask_oldest() >= self.seen:  # the last of them may stay
+                break
+            time.sleep(TRIMS_EVERY)
+
+    def ask_oldest(self) -> int:
+        """Returns the first epoch that the log has; 0 if it keeps all."""
+        self.oldest = int(self.ask("frontier")["oldest"]) if self.forgets else 0
+        return self.oldest
 
     def _send(self, bursts: Iterable[Burst]) -> None:
         for burst in bursts:
@@ -473,6 +561,7 @@ class DaemonRun:
             self.steps += sum(not isinstance(each, wire.Bye) for each in packets)
             connection.write(*packets)
             if burst.end == CUT:
+                client.is_cut = True
                 client.gone(CUT)
 
     def _hear(self, bursts: Iterable[Burst]) -> None:
@@ -531,7 +620,8 @@ class DaemonRun:
         lanes, begun = self._lanes(), micros()
         self.server.start()
         self._observe()
-        self._add_segment(model.Segment(lanes, tuple(self.epochs), micros(), is_open=True))
+        epochs, oldest = tuple(self.epochs), self.ask_oldest()
+        self._add_segment(model.Segment(lanes, epochs, micros(), is_open=True, oldest=oldest))
         self.web.append(model.Restarted(orderly, ended, begun, tuple(graces)))
 
     def _post(self, post: Post) -> None:
@@ -568,9 +658,13 @@ class DaemonRun:
         connection.close()
         return int(said["epoch"]) if response.status == 200 else str(said["code"])
 
+    def roles(self) -> dict[str, int]:
+        """Returns the epochs that roles stand for."""
+        return {NOW: self.latest[-1], EARLIER: self.latest[-2], FIRST: 0, AHEAD: 1 << 40}
+
     def expected(self, expected: Sequence[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
         """Returns what a turn expects with the epochs that roles stand for, and patterns as values."""
-        epochs = {NOW: self.latest[-1], EARLIER: self.latest[-2], FIRST: 0, AHEAD: 1 << 40}
+        epochs = self.roles()
         return tuple(
             [
                 (
@@ -634,8 +728,9 @@ class DaemonRun:
             raise Difference(str(unexplained)) from None
 
     def _read_log(self) -> None:
-        """Reads the log from its beginning, which has what was shown."""
-        shown, self.epochs = [each for segment in self.segments for each in segment.epochs], []
+        """Reads the log from its beginning, or from where it may not let go, which has what was shown."""
+        epochs = [each for segment in self.segments for each in segment.epochs]
+        shown, self.epochs = [each for each in epochs if each.number > self.begun], []
         self._open(after=self.begun, upto=self.seen)
         while not isinstance(packet := self.observer.next(), wire.Done):
             self._read(packet)
@@ -689,13 +784,13 @@ class _Pool:
         self.used = 0
         self.cpu_before = 0.0
 
-    def space(self) -> tuple[Server, str]:
-        """Returns a daemon, and a space of it that nobody has used."""
+    def space(self, *, forgets: bool) -> tuple[Server, str]:
+        """Returns a daemon, and a space of it that nobody has used, whose log forgets or keeps all."""
         if self.server is None or not self.server.is_running or self.used == SPACES:
             self.close()
             self.server, self.used = Server(SPACES), 0
         self.used += 1
-        return self.server, f"s{self.used - 1}"
+        return self.server, f"{'f' if forgets else 's'}{self.used - 1}"
 
     def cpu(self) -> float:
         """Returns the seconds of CPU of all daemons."""
@@ -723,7 +818,7 @@ def failure(program: Program) -> str | None:
     """Returns what is different for a program, with the number of the operation; None if nothing is."""
     at, run = 0, None
     try:
-        run = DaemonRun(*POOL.space())
+        run = DaemonRun(*POOL.space(forgets=any(isinstance(each, Forget) for each in program)))
         for operation in program:
             run.carry_out(operation)
             at += 1

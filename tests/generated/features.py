@@ -146,6 +146,8 @@ def of_clients(program: clients.Program) -> Iterator[str]:
             case clients.Restart():
                 lost |= clients.GRACES.keys()
                 yield "restart"
+            case clients.Forget():
+                yield "retention"
             case clients.Post(owner, actions, expected):
                 yield "http"
                 yield from _of_turn(owner, actions, expected)

@@ -126,7 +126,7 @@ class KernelRun:
         self._compare(timed, "a turn")
 
     def _end(self, owners: Sequence[str], lost: bool) -> None:
-        self._compare(self.model.until(self.time), "an instant before the end of owners")
+        self._compare([*self.model.until(self.time)], "an instant before the end of owners")
         ended: list[model.Epoch | None] = []
         is_any = any(owner in self.model.claims for owner in owners)
         try:
@@ -162,7 +162,7 @@ class KernelRun:
         """Lets time pass from instant to instant, as a daemon does, which wakes for each that is due."""
         while self.time < until:
             self.time = min(self.time // GRID * GRID + GRID, until)
-            timed = self.model.until(self.time)
+            timed = [*self.model.until(self.time)]
             self.space.until(self.time)
             self._compare(timed, "time passes")
             self._settle()

@@ -22,6 +22,8 @@ from index.values.values import Map, Value
 
 PATIENCE: Final = 60.0
 """Seconds after which something hangs."""
+TRIMS_EVERY: Final = 0.2
+"""Seconds between two looks at what the logs may forget."""
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,11 +32,14 @@ class Lost(Exception):
 
 
 class Server:
-    """A daemon with so many spaces, ``s0`` and on, and a directory that goes with it."""
+    """A daemon with so many spaces, ``s0`` and on, and a directory that goes with it.
 
-    def __init__(self, spaces: int, settings: str = "") -> None:
+    As many, ``f0`` and on, forget what their named readers have acknowledged.
+    """
+
+    def __init__(self, spaces: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="door-"))
-        named = [f"[spaces.s{number}]\n{settings}" for number in range(spaces)]
+        named = [f"[spaces.s{at}]\n[spaces.f{at}]\nkeep_unread = true\n" for at in range(spaces)]
         (self.directory / "settings.toml").write_text("".join(named))
         self.socket = str(self.directory / "socket")
         self.web = 0
@@ -59,7 +64,10 @@ class Server:
         ]
         command += ["--config", f"{self.directory}/settings.toml"]
         command += ["--listen", f"unix:{self.socket}", "--listen", "http:127.0.0.1:0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._said, text=True)
+        environment = os.environ | {"TRIMS_EVERY": str(TRIMS_EVERY)}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self._said, text=True, env=environment
+        )
         assert self.process.stdout is not None  # a pipe, as asked for
         lines = [self.process.stdout.readline() for _ in range(2)]
         if not all("listening on" in line for line in lines):

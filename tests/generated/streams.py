@@ -27,17 +27,20 @@ class Shown(NamedTuple):
 class Stream:
     """One observation, over all its connections."""
 
-    def __init__(self, number: int, pattern: Value) -> None:
+    def __init__(self, number: int, pattern: Value, after: int = -1) -> None:
         self.number, self.pattern = number, pattern
-        self.begun = -1
-        """The epoch of the state with which it began; -1 before that has come."""
+        self.has_state = after < 0
+        self.begun = after
+        """The epoch of the state with which it began, -1 before that has come; or after which it began."""
         self.shown: list[Shown] = []
         self._rows: list[list[object]] = []
 
     @property
-    def last(self) -> int:
-        """The last epoch that came whole; -1 if there is none."""
-        return self.shown[-1].number if self.shown else -1
+    def after(self) -> int | None:
+        """The epoch after which it goes on; None for a state."""
+        if self.shown:
+            return self.shown[-1].number
+        return None if self.has_state else self.begun
 
     def broken(self) -> None:
         """Forgets an epoch that came in part."""
@@ -74,4 +77,5 @@ class Stream:
             after = frozenset(+counts)
             if state and (before != after or messages):
                 state.append(Shown(epoch.number, after - before, tuple(messages), before - after))
-        return state or [Shown(self.begun, frozenset(+counts), (), frozenset())]
+        state = state or [Shown(self.begun, frozenset(+counts), (), frozenset())]
+        return state if self.has_state else state[1:]

@@ -147,6 +147,8 @@ def text(random: Random, kinds: Sequence[str]) -> str:
     """Returns a text of one or two rules; the second may go on from what the first derives."""
     if CYCLE in kinds:
         return random.choice(CYCLES)
+    if RESTING in kinds:
+        return random.choice(RESTS)
     if "next" in kinds and random.random() < 0.4:
         return random.choice(KEEPING)
     first = rule(random, kinds)
@@ -160,6 +162,21 @@ KEEPING: Final = (
     "next(n($k)) <- n($k). next(b($k, 0)) <- b($k, 1). next(b($k, 1)) <- b($k, 0), j(0).",
 )
 """Texts whose facts hold because they held."""
+
+RESTING: Final = "resting"
+RESTS: Final = (
+    "next(n($k)) <- n($k), not m($k, 1).",
+    "next(n($k)) <- m($k, 1), not m($k, 0).",
+    "next(a($v)) <- a($v), not q($v, _). next(a($v)) <- q($v, $v).",
+    "next(a($k)) <- n($k). d($k) <- a($k), not m($k, _).",
+    'next(c(0)) <- n("a"). next(c($x)) <- c($v), $v < 3, $x = $v + 1.',
+    "next(b($k, count())) <- m($k, _).",
+    "next(a($k)) <- n($k). send(s($k)) <- a($k).",
+    "next(a($k)) <- n($k) within 30 ms.",
+    "next(a($k)) <- a($k), not m($k, 0). next(a($k)) <- (n($k), m($k, 1)) for 20 ms.",
+)
+"""Texts with ``next`` that ask for no more turns after some, any of them together: at a daemon that makes one
+after the other without end there is no moment at which everything is known."""
 
 ARITIES: Final = {"m": 2, "b": 2, "n": 1, "a": 1, "j": 1, "e": 2}
 

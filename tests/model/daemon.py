@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from index.values.values import Record, Value, key
@@ -124,7 +124,8 @@ class Segment(NamedTuple):
     """What came to pass between two moments at which everything was known.
 
     The events of one lane happened in their order, those of several lanes in any.  ``time`` is that of the
-    second moment; ``claims`` are those of all facts then, where that was asked.
+    second moment; ``claims`` are those of all facts then, where that was asked, and ``oldest`` is the first
+    epoch in the log, 0 for a log that keeps all.
     """
 
     lanes: tuple[tuple[Event, ...], ...]
@@ -133,6 +134,7 @@ class Segment(NamedTuple):
     claims: Claims | None = None
     is_open: bool = False
     """True if some of the epochs are of the next segment: an observer came back later."""
+    oldest: int = 0
 
     @property
     def size(self) -> int:
@@ -144,17 +146,13 @@ class Segment(NamedTuple):
 
 
 class Daemon:
-    """One space of a daemon, in one state.
+    """One space of a daemon, in one state."""
 
-    With ``keeps`` false its log may have let go what was before an end.
-    """
-
-    def __init__(self, *, keeps: bool = True) -> None:
-        self.keeps = keeps
+    def __init__(self) -> None:
         self.space = model.Space()
         self.number = self.time = 0
         self.oldest = 0
-        """The newest epoch that may be gone."""
+        """The first epoch that is in its log for sure."""
         self.is_exact = True
         """False after an end that was not orderly: numbers go on above some that are left out."""
         self.changes: tuple[tuple[int, Value], ...] = ()
@@ -201,8 +199,9 @@ class Daemon:
                 if at + 1 == len(segments):
                     vars(self).update(vars(one))
                     return
-                further = segments[at + 1]
-                stack.append((one, at + 1, further.lanes, (*epochs, *further.epochs)))
+                later, further = copy(one), segments[at + 1]
+                later.oldest = further.oldest
+                stack.append((later, at + 1, further.lanes, (*epochs, *further.epochs)))
             steps = list(one._steps(lanes, epochs, segments[at].time))
             stack += [(new, at, lanes, epochs) for new, lanes, epochs in reversed(steps)]
         raise Unexplained(wrong())
@@ -214,7 +213,9 @@ class Daemon:
     def _state(self) -> object:
         claims = self.space.claims.items()
         held = frozenset((owner, at, key(fact)) for owner, each in claims for at, fact in each.items())
-        return held, self.ending, self.done, self.deaf, *map(str, (self.graces, self.leases))
+        asked = self.space.is_settled or (*self.space.coming, self.space.past.times[-1])
+        ends = str(self.graces), str(self.leases)
+        return held, frozenset(self.space.carried), asked, self.ending, self.done, self.deaf, *ends
 
     def _claims(self) -> Claims:
         held = self.space.claims.items()
@@ -243,16 +244,20 @@ class Daemon:
     # -- steps ------------------------------------------------------------------------------------------
 
     def _steps(self, lanes: Lanes, epochs: Epochs, now: int) -> Iterator[tuple[Self, Lanes, Epochs]]:
-        """Yields what may happen next: something that was done, an end, or before an epoch its instants.
+        """Yields what may happen next: something that was done, an end, a turn that ``next`` asks for, or
+        before an epoch the first of its instants.
 
         What nobody sees may happen before these as well.
         """
         one, time, next_epochs = self, self.time, epochs
         if epochs:
             now, one = epochs[0].time, self._copy()
-            timed = one.space.until(min(now, self.time + LONGEST))
-            if timed and all(one._takes(made, epochs[at : at + 1]) for at, made in enumerate(timed)):
-                yield one, lanes, epochs[len(timed) :]
+            timed = [*islice(one.space.until(min(now, self.time + LONGEST)), 1)]
+            for made in timed:
+                if made is None or one._takes(made, epochs):
+                    yield one, lanes, epochs[made is not None :]
+            # What ``next`` asks for may come before them.
+            one, timed = (one, timed) if self.space.is_settled else (self, [])
             one, time, next_epochs = (self, time, ()) if timed else (one, now, epochs)
         for at, lane in enumerate(lanes):
             if lane:
@@ -261,7 +266,7 @@ class Daemon:
                     yield new, others, epochs[count:]
         for sessions in one._may_end(now):
             new = one._copy()
-            made = new._end(sessions, time)
+            made = new._end(sessions, time) if sessions else new.space.settle(time)
             if made is None or new._takes(made, next_epochs):
                 yield new, lanes, epochs[made is not None :]
 
@@ -281,7 +286,7 @@ class Daemon:
         return True
 
     def _may_end(self, time: int) -> Iterator[tuple[str, ...]]:
-        """Yields which sessions and leases may end together at a time.
+        """Yields which sessions and leases may end together at a time; none for a turn of ``next``.
 
         What a session owns goes in one epoch; several that end at once may go together.  A session ends when
         its connection has, or within its grace not; a lease not before its length after the last renewal was
@@ -290,7 +295,7 @@ class Daemon:
         over = [each for ends in (self.graces, self.leases) for each, until in ends.items() if until <= time]
         able = sorted({*self.ending, *over}, key=lambda each: (each not in self.ending, each))
         owners = [each for each in able if any(name in self.space.claims for name in _owners(each))]
-        for count in range(1, len(owners) + 1):
+        for count in range(self.space.is_settled, len(owners) + 1):
             yield from combinations(owners, count)
 
     def _end(self, owners: Sequence[str], time: int) -> model.Epoch | None:
@@ -386,7 +391,7 @@ class Daemon:
                 yield "expectation"
             if kind == UNCHANGED and argument > self.number:
                 yield "epoch-ahead"
-            if kind == UNCHANGED and argument < self.oldest:
+            if kind == UNCHANGED and argument < self.oldest - 1:
                 yield "epoch-gone"
 
     def _runs(self, event: Turned | Leased, wanted: bool) -> bool:
@@ -435,8 +440,6 @@ class Daemon:
         Their times begin anew, unless they were over before.
         """
         self.is_exact = self.is_exact and restarted.orderly
-        if not self.keeps:
-            self.oldest = self.number + 1
         for session, grace in restarted.graces:
             was = self.graces.get(session, FOREVER)
             holds = any(name in self.space.claims for name in _owners(session))

@@ -7,10 +7,10 @@ epoch.  Within an epoch additions come first, then messages, then removals; none
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cache
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Rule, Verb
@@ -23,6 +23,9 @@ ASSERT, RETRACT, SEND, REPLACE, SWEEP, PUT, STATE, UNSTATE = range(8)
 claims on what matches; claim a fact in the place of those with its key; state a fact without a handle; end
 that.
 """
+
+Claimed: TypeAlias = dict[str, dict[int, Value]]
+"""What each owner claims, by its handles."""
 
 read: Final = cache(read_rules)
 
@@ -50,7 +53,7 @@ class Space:
     """One space, in one state; the times are those of the epochs, in microseconds since 1970."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, dict[int, Value]] = {}
+        self.claims: Claimed = {}
         self.past: Past = Past()
         self.begun: dict[object, int] = {}
         """In which state each text came."""
@@ -138,25 +141,22 @@ class Space:
         """Makes the turn that ``next`` asks for."""
         return self._next_state(self.claims, time)
 
-    def become(
-        self, claims: dict[str, dict[int, Value]], time: int, messages: Sequence[Value] = ()
-    ) -> Epoch | None:
+    def become(self, claims: Claimed, time: int, messages: Sequence[Value] = ()) -> Epoch | None:
         """Makes a turn after which owners claim this, and which sends these, whatever its actions were."""
         return self._next_state({at: each for at, each in claims.items() if each}, time, messages)
 
-    def until(self, time: int) -> list[Epoch]:
-        """Makes the turns that time alone makes up to a time: one for each instant at which facts change."""
-        if not self.past.times or not self.begun:
-            return []
-        first = self.past.times[-1] // GRID * GRID + GRID
-        made = [self._next_state(self.claims, instant) for instant in range(first, time + 1, GRID)]
-        return [each for each in made if each is not None]
+    def until(self, time: int) -> Iterator[Epoch | None]:
+        """Makes the turns that time alone makes up to a time: one for each instant at which facts change, or
+        after which ``next`` may ask for one."""
+        begun = self.past.times[-1] if self.begun else time
+        for instant in range(begun // GRID * GRID + GRID, time + 1, GRID):
+            made = self._next_state(self.claims, instant)
+            if made is not None or not self.is_settled:
+                yield made
 
     # -- states -----------------------------------------------------------------------------------------
 
-    def _next_state(
-        self, claims: dict[str, dict[int, Value]], time: int, messages: Sequence[Value] = ()
-    ) -> Epoch | None:
+    def _next_state(self, claims: Claimed, time: int, messages: Sequence[Value] = ()) -> Epoch | None:
         """Adds a state with these claims; returns what observers of everything are shown of it.
 
         Times never go back: a clock that is behind the latest state stands still.

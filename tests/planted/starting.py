@@ -2,6 +2,8 @@
 
 Each execution of the changed place adds a byte to the file ``$PLANTED_COUNT``, up to ``MOST``, which a daemon
 that is killed leaves behind.
+
+A log looks every ``$TRIMS_EVERY`` seconds for what it need not keep, if that is set.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from typing import Final
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
 
 from tests.planted.defects import DEFECTS
 from tests.planted.planting import Planted, plant
@@ -31,5 +35,8 @@ class _Counted(Planted):
 if __name__ == "__main__":
     if name := os.environ.get("PLANTED"):
         plant(DEFECTS[name], _Counted)
+    if every := os.environ.get("TRIMS_EVERY"):
+        spaces: Any = import_module("server.spaces.space")
+        spaces.retain = partial(spaces.retain, every=float(every))
     sys.argv[0] = "dataspace"
     runpy.run_module("dataspace", run_name="__main__", alter_sys=True)
