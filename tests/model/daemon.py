@@ -367,7 +367,7 @@ class Daemon:
         if turn.answer is None or turn.answer in reasons or (self.deaf and isinstance(turn.answer, str)):
             new = copy(self)
             new.deaf |= {turn.client} if turn.answer is None and not reasons else set()
-            over = set(_leases(turn.parts)) if reasons == {"no-lease"} else set()
+            over = set(_leases(turn.parts)) if turn.answer and reasons == {"no-lease"} else set()
             new.leases = {at: until for at, until in self.leases.items() if at not in over}
             yield new, 0
 
