@@ -1,7 +1,7 @@
 """Figures of the sources: ``python -m tests.structure`` prints them, ``tests/test_structure.py`` holds them.
 
-``python -m tests.structure pronouns`` lists what a figure counts; so do ``protocols``, ``names``,
-``parameters`` and ``words``.
+``python -m tests.structure protocols`` lists what a figure counts; so do ``names``, ``parameters``,
+``words``, ``objects``, ``outside`` and ``methods``.
 
 Everything but the walks is computed from the files alone. The methods, so that anyone can judge a
 figure:
@@ -18,8 +18,12 @@ figure:
 - *names used twice*: public classes at the top of a module, without Protocols, in more than one file.
 - *parameters*: without ``self`` and ``cls``, and without keyword-only ones that have a default.
 - *imports and module docstrings*: lines of the imports at the top of a file and of its docstring.
-- *pronouns*: sentences of docstrings that match one of ``PRONOUNS``, as a share of all sentences. By the
-  same count trio has 1.3 %, h11 none, anyio 0.5 % and hypothesis 0.6 %.
+- *code*: lines without docstrings, comments, empty lines and imports at the top of a file; of the core, and
+  of each *wing*, which is a capability that the core does not know. ``PLACES`` says which file is whose.
+- *files outside*: files of the product outside the folder of a wing that are part of it or import it; the
+  client's half and the tables of names, verbs and settings are not counted.
+- *largest objects*: attributes of a class of the server with those of its bases, without properties.
+- *floors*: rooms of the server that import each other in the longest chain.
 - *walks*: files of the product in which a function was entered while a daemon in this process served a
   client in a process of its own, from the client's request to its answer (``tests/walks.py``).
 """
@@ -27,136 +31,25 @@ figure:
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
-import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import trio
 
+from tests import budgets
+from tests.sources import FUNCTIONS, PACKAGES, TOP, File, Function, files, header_lines, product
+from tests.test_imports import arrows, room
 from tests.walks import walked
-
-TOP: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("index", "dataspace", "relay", "server")
-
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
-DOCUMENTED: Final = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 MANY_PARAMETERS: Final = 6
 
-PRONOUNS: Final = (
-    r"\b(those|that|the ones?) of\b",
-    r"\bof which\b",
-    r"\b(of|with|for) whose\b|\bof whom\b",
-    r"\b(those|ones?|all|everyone|everybody|nobody|somebody) (that|who|which|whose)\b",
-    r"\b(none|some|any|neither|most|few|many) of (them|these|those|it)\b",
-    r"\bwho(m?ever|m)\b",
-    r"(^|[.;:(] ?|\b(and|if|that|while|as|so|because|but|of|for|from|by|with|than|is|was|are) )"
-    r"what (is|it|was|are|were|they|has|had|does|did|will|can|may|must|one|comes?|goes|came|went)\b",
-    r"(^|[.;:(] ?|\b(if|while|because|but|of|for|to|from|by|than) )who\b",
-)
-"""Pronouns and relative words without a noun, and clauses that stand for one, as regular expressions."""
-
-_PRONOUN: Final = re.compile("|".join(f"(?:{each})" for each in PRONOUNS), re.IGNORECASE)
-_CODE: Final = re.compile(r"``[^`]*``|`[^`]*`|:\w+:")
-
-
-@dataclass(frozen=True)
-class File:
-    """One file of the product or its tests: its path from the top, its text and its syntax tree."""
-
-    name: str
-    text: str
-    tree: ast.Module = field(repr=False)
-
-    @property
-    def lines(self) -> int:
-        return self.text.count("\n")
-
-
-@cache
-def files(*folders: str) -> tuple[File, ...]:
-    """Returns the Python files of some folders of the repository, sorted by name."""
-    found = []
-    for folder in folders:
-        for path in sorted((TOP / folder).rglob("*.py")):
-            text = path.read_text()
-            found.append(File(path.relative_to(TOP).as_posix(), text, ast.parse(text)))
-    return tuple(found)
-
-
-def product() -> tuple[File, ...]:
-    return files(*PACKAGES)
-
-
 # -- sizes -----------------------------------------------------------------------------------------
-
-
-def docstring(node: ast.AST) -> ast.Expr | None:
-    """Returns the statement that is a node's docstring, or None."""
-    if not isinstance(node, DOCUMENTED) or not node.body:
-        return None
-    first = node.body[0]
-    return first if isinstance(first, ast.Expr) and _text(first) else None
-
-
-def _text(node: ast.Expr) -> str:
-    """Returns the text of a statement that is one, else nothing."""
-    return (
-        node.value.value if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else ""
-    )
-
-
-def docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
-    """Yields the docstrings of a file: of the module, classes, functions and of attributes."""
-    for node in ast.walk(tree):
-        found = docstring(node)
-        if found is not None:
-            yield found
-        if isinstance(node, DOCUMENTED):
-            for before, each in itertools.pairwise(node.body):
-                if (
-                    isinstance(before, (ast.Assign, ast.AnnAssign))
-                    and isinstance(each, ast.Expr)
-                    and _text(each)
-                ):
-                    yield each
-
-
-def span(node: ast.stmt) -> range:
-    """Returns the lines of a statement."""
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
-
-
-def code_lines(file: File) -> int:
-    """Returns how many lines have code: no docstring, no comment, not empty."""
-    prose = {line for each in docstrings(file.tree) for line in span(each)}
-    lines = enumerate(file.text.splitlines(), 1)
-    return sum(
-        1 for at, line in lines if at not in prose and line.strip() and not line.lstrip().startswith("#")
-    )
-
-
-def header_lines(file: File) -> int:
-    """Returns how many lines the imports at the top of a file and its docstring have."""
-    found = set[int]()
-    top = docstring(file.tree)
-    if top is not None:
-        found.update(span(top))
-    for node in file.tree.body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)) or (
-            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        ):
-            found.update(span(node))
-    return len(found)
 
 
 def headers() -> float:
@@ -207,6 +100,8 @@ class Class:
     name: str
     bases: list[str]
     members: dict[str, Function | None]
+    attributes: frozenset[str] = frozenset()
+    """The names that are set on the object or annotated in the class, without functions and properties."""
 
     @property
     def protocol(self) -> bool:
@@ -224,9 +119,14 @@ class Port:
     """True if it describes a function."""
 
     @property
+    def single(self) -> bool:
+        """True if one class of the product implements it."""
+        return not self.callable and len(self.product) == 1
+
+    @property
     def lonely(self) -> bool:
         """True if one class implements it, and no test has a fake."""
-        return not self.callable and len(self.product) == 1 and not self.fakes
+        return self.single and not self.fakes
 
 
 def name_of(node: ast.expr) -> str:
@@ -261,7 +161,9 @@ def read_class(file: File, node: ast.ClassDef) -> Class:
             for target in each.targets:
                 if isinstance(target, ast.Name):
                     members[target.id] = None
-    return Class(file.name, node.name, [name_of(each) for each in node.bases], members)
+    functions = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
+    own = frozenset(name for name, member in members.items() if member is None and name not in functions)
+    return Class(file.name, node.name, [name_of(each) for each in node.bases], members, own)
 
 
 def classes(*folders: str) -> list[Class]:
@@ -364,38 +266,59 @@ def implements(
     return wanted.keys() <= members.keys() and all(fits(wanted[name], members[name]) for name in wanted)
 
 
+# -- objects ---------------------------------------------------------------------------------------
+
+
+def attributes(each: Class, by_name: Mapping[str, list[Class]]) -> int:
+    """Returns how many attributes an object of a class has, with those of its bases, without properties."""
+    mine = len(each.attributes)
+    near = [
+        min(by_name[base], key=lambda other: -len(_common(other.file, each.file)))
+        for base in each.bases
+        if base in by_name
+    ]
+    return mine + sum(attributes(other, by_name) for other in near if other is not each)
+
+
+def large_objects() -> list[tuple[int, str]]:
+    """Returns the classes of the server by their attributes, the largest first, without bases of others."""
+    by_name = defaultdict[str, list[Class]](list)
+    found = classes("server")
+    for each in found:
+        by_name[each.name].append(each)
+    bases = {base for each in found for base in each.bases}
+    counted = [
+        (attributes(each, by_name), f"{each.file}:{each.name}") for each in found if each.name not in bases
+    ]
+    return sorted(counted, reverse=True)
+
+
+def floors() -> int:
+    """Returns how many rooms of the server import each other in the longest chain."""
+    above = defaultdict[str, set[str]](set)
+    for name, targets in arrows().items():
+        if name.startswith("server/"):
+            above[room(name)] |= {room(to) for to in targets if to.startswith("server/")} - {room(name)}
+
+    @cache
+    def height(of: str) -> int:
+        return 1 + max(map(height, above[of]), default=0)
+
+    return max(map(height, [*above]))
+
+
+def methods() -> dict[str, int]:
+    """Returns how many classes of the product have a method of a name, the most frequent first."""
+    counts = Counter(
+        name
+        for each in classes(*PACKAGES)
+        for name, member in each.members.items()
+        if member is not None and not name.startswith("__")
+    )
+    return dict(counts.most_common())
+
+
 # -- words -----------------------------------------------------------------------------------------
-
-
-def sentences(text: str) -> Iterator[str]:
-    """Yields the sentences of a docstring, without doctests and indented blocks; code is left out of them.
-
-    >>> list(sentences("Returns a frame.  Raises ``E`` if\\nthere is none: see above."))
-    ['Returns a frame.', 'Raises X if there is none: see above.']
-    """
-    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
-        if paragraph.lstrip().startswith((">>>", "...")) or re.match(r"\s{4,}", paragraph):
-            continue
-        plain = " ".join(_CODE.sub("X", paragraph).split())
-        yield from (each for each in re.split(r"(?<=[.!?])\s+(?=[A-Z\"(])", plain) if len(each) > 1)
-
-
-def docstring_sentences() -> Iterator[tuple[str, str]]:
-    """Yields each sentence of a docstring of the product, with ``file:line`` of the docstring."""
-    for file in product():
-        for each in docstrings(file.tree):
-            for sentence in sentences(_text(each)):
-                yield f"{file.name}:{each.lineno}", sentence
-
-
-def has_pronoun(sentence: str) -> bool:
-    """True if a sentence has a pronoun without its noun, or a clause in place of one."""
-    return _PRONOUN.search(sentence) is not None
-
-
-def pronoun_sentences() -> list[str]:
-    """Returns the sentences that have a pronoun without its noun, or a clause in place of one."""
-    return [f"{place} {sentence}" for place, sentence in docstring_sentences() if has_pronoun(sentence)]
 
 
 def markdown_words() -> dict[str, int]:
@@ -423,31 +346,37 @@ def room_sizes() -> dict[str, int]:
 def table() -> Iterator[tuple[str, str]]:
     """Yields each figure with its name."""
     yield "source lines / files", f"{sum(each.lines for each in product())} / {len(product())}"
+    for name, lines in budgets.code().items():
+        yield f"code of {name}, and its budget", f"{lines} / {budgets.budgets()[name].code}"
+    for wing in budgets.HELD:
+        yield f"files of {wing} outside of {budgets.home_of(wing)}", str(len(budgets.outside(wing)))
     yield (
-        "Protocols / with one implementation and no fake",
-        f"{len(ports())} / {sum(each.lonely for each in ports())}",
+        "largest objects of the server by attributes",
+        ", ".join(str(count) for count, _ in large_objects()[:3]),
+    )
+    yield "floors of the server", str(floors())
+    yield (
+        "Protocols / with one implementation / and no fake",
+        f"{len(ports())} / {sum(each.single for each in ports())} / {sum(each.lonely for each in ports())}",
     )
     for name, walk in trio.run(walked).items():
         yield f"files that a {name} passes", str(len(walk))
     yield "public class names used twice", str(len(names_used_twice()))
     yield f"functions with more than {MANY_PARAMETERS} parameters", str(len(long_signatures()))
     yield "imports and module docstrings, share of lines", f"{headers():.1f} %"
-    wrong, all_of_them = len(pronoun_sentences()), sum(1 for _ in docstring_sentences())
-    yield (
-        "sentences with a pronoun without its noun",
-        f"{wrong} of {all_of_them}: {100 * wrong / all_of_them:.1f} %",
-    )
     yield "words of Markdown", str(sum(markdown_words().values()))
 
 
 LISTS: Final[Mapping[str, Callable[[], list[str]]]] = {
-    "protocols": lambda: [f"{each.place} {each.product[0]}" for each in ports() if each.lonely],
+    "protocols": lambda: [f"{each.place} {each.product[0]}" for each in ports() if each.single],
     "names": lambda: [f"{name}: {' '.join(places)}" for name, places in names_used_twice().items()],
     "parameters": long_signatures,
-    "pronouns": pronoun_sentences,
     "words": lambda: [f"{count} {name}" for name, count in markdown_words().items()],
+    "objects": lambda: [f"{count} {name}" for count, name in large_objects()[:20]],
+    "outside": lambda: [f"{wing}: {name}" for wing in budgets.HELD for name in budgets.outside(wing)],
+    "methods": lambda: [f"{count} {name}" for name, count in methods().items() if count > 9],
 }
-"""What stands behind a figure: ``python -m tests.structure pronouns`` lists it."""
+"""What stands behind a figure: ``python -m tests.structure names`` lists it."""
 
 
 if __name__ == "__main__":

@@ -11,15 +11,27 @@ import pytest
 from dataspace.kernel.limits import SpaceLimits
 from server.config.model import Limits, Slow, Web
 from server.config.principals import Quotas
-from tests import structure
+from tests import budgets, structure
+from tests.sources import FUNCTIONS, File, code_lines, files, header_lines, product
 from tests.walks import walked
 
 LONELY_PROTOCOLS: Final = 0
 """Protocols with one implementation in the product and no fake in a test: users can import the class."""
 
+SINGLE_PROTOCOLS: Final = 11
+"""Protocols with one implementation in the product, whether or not a test has a fake."""
+
+OUTSIDE: Final = {"groups": 20, "topics": 33, "archive": 16, "cluster": 22}
+"""Files of a wing, or that import it, outside of its folder and of the client."""
+
+LARGEST_OBJECTS: Final = (63, 55, 42)
+"""Attributes of the largest classes of the server, with their bases."""
+
+FLOORS: Final = 17
+BUDGET_SLACK: Final = 0.02
+
 NAMES_TWICE: Final = 3
 LONG_SIGNATURES: Final = 8
-PRONOUNS: Final = 0
 MARKDOWN_WORDS: Final = 108_400
 WALKS: Final = {"fact": 69, "replay": 84, "HTTP observe": 93}
 """Two files of an event stream are met where the daemon writes before it sees that the client has closed."""
@@ -58,6 +70,40 @@ def test_a_protocol_has_two_implementations_or_a_fake() -> None:
     hold(len(lonely), LONELY_PROTOCOLS, "LONELY_PROTOCOLS", lonely)
 
 
+def test_protocols_of_one_class_are_few() -> None:
+    """A fake of a test is no reason for a Protocol."""
+    single = [each.place for each in structure.ports() if each.single]
+    hold(len(single), SINGLE_PROTOCOLS, "SINGLE_PROTOCOLS", single)
+
+
+@pytest.mark.parametrize("name", budgets.budgets())
+def test_the_core_and_each_wing_have_a_budget(name: str) -> None:
+    code, most = budgets.code()[name], budgets.budgets()[name].code
+    hold(code, most, f"the budget of {name} in tests/budgets.py", slack=BUDGET_SLACK)
+
+
+def test_every_place_of_a_budget_is_there() -> None:
+    names = [each.name for each in product()]
+    places = [place for each in budgets.budgets().values() for place in each.places]
+    assert not [place for place in places if not any(name.startswith(place) for name in names)]
+
+
+@pytest.mark.parametrize(("wing", "limit"), OUTSIDE.items())
+def test_a_wing_lies_in_its_folder(wing: str, limit: int) -> None:
+    outside = budgets.outside(wing)
+    hold(len(outside), limit, f"OUTSIDE[{wing!r}]", outside)
+
+
+def test_objects_are_small() -> None:
+    largest = structure.large_objects()
+    for (count, name), limit in zip(largest, LARGEST_OBJECTS, strict=False):
+        hold(count, limit, "LARGEST_OBJECTS", name)
+
+
+def test_the_server_has_few_floors() -> None:
+    hold(structure.floors(), FLOORS, "FLOORS")
+
+
 def test_a_public_class_name_stands_for_one_thing() -> None:
     twice = structure.names_used_twice()
     hold(len(twice), NAMES_TWICE, "NAMES_TWICE", twice)
@@ -68,17 +114,13 @@ def test_functions_have_few_parameters() -> None:
     hold(len(found), LONG_SIGNATURES, "LONG_SIGNATURES", found)
 
 
-def test_pronouns_in_docstrings_have_their_nouns() -> None:
-    hold(len(structure.pronoun_sentences()), PRONOUNS, "PRONOUNS", "see `python -m tests.structure pronouns`")
-
-
 def test_documents_do_not_grow() -> None:
     words = structure.markdown_words()
     hold(sum(words.values()), MARKDOWN_WORDS, "MARKDOWN_WORDS", "see `python -m tests.structure words`")
 
 
 def test_files_are_short() -> None:
-    code = {each.name: structure.code_lines(each) for each in structure.product()}
+    code = {each.name: code_lines(each) for each in product()}
     assert not {name: lines for name, lines in code.items() if lines > MOST_CODE and name not in LONG_FILES}
 
 
@@ -92,7 +134,7 @@ def test_every_limit_is_read_by_the_product() -> None:
     """A limit that only the configuration knows has no effect; rates are read by ``accounts`` as text."""
     read = {
         name
-        for file in structure.product()
+        for file in product()
         if not file.name.startswith("server/config/") and file.name != "server/daemon/reloading.py"
         for node in ast.walk(file.tree)
         for name in (
@@ -110,9 +152,9 @@ def test_every_limit_is_read_by_the_product() -> None:
 def test_every_test_does_something() -> None:
     empty = [
         f"{each.name}: {node.name}"
-        for each in structure.files("tests")
+        for each in files("tests")
         for node in ast.walk(each.tree)
-        if isinstance(node, structure.FUNCTIONS)
+        if isinstance(node, FUNCTIONS)
         and node.name.startswith("test_")
         and all(isinstance(step, ast.Pass | ast.Expr) and not _calls(step) for step in node.body)
     ]
@@ -127,28 +169,28 @@ def _calls(step: ast.stmt) -> bool:
 async def test_a_request_goes_through_few_files() -> None:
     fewest = await walked()
     for _ in range(6):  # beside other work the daemon's periodic work may fall into every round
-        if all(len(files) <= WALKS[name] for name, files in fewest.items()):
+        if all(len(passed) <= WALKS[name] for name, passed in fewest.items()):
             break
-        fewest = {name: fewest[name] & files for name, files in (await walked()).items()}
-    for name, files in fewest.items():
-        hold(len(files), WALKS[name], f"WALKS[{name!r}]", sorted(files), WALK_SLACK)
+        fewest = {name: fewest[name] & passed for name, passed in (await walked()).items()}
+    for name, passed in fewest.items():
+        hold(len(passed), WALKS[name], f"WALKS[{name!r}]", sorted(passed), WALK_SLACK)
 
 
 # -- the counting itself ---------------------------------------------------------------------------
 
 
-def source(text: str) -> structure.File:
-    return structure.File("index/some.py", text, ast.parse(text))
+def source(text: str) -> File:
+    return File("index/some.py", text, ast.parse(text))
 
 
 def test_code_is_counted_without_docstrings_comments_and_empty_lines() -> None:
     text = '"""Doc\n\nmore."""\n\nX = 1\n"""Of X."""\n# why\ndef f():\n    """Doc."""\n    return X  # this\n'
-    assert structure.code_lines(source(text)) == 3
+    assert code_lines(source(text)) == 3
 
 
 def test_headers_are_the_docstring_and_all_imports_at_the_top() -> None:
     text = '"""Doc."""\n\nimport ast\nfrom x import (\n    y,\n)\nif TYPE_CHECKING:\n    import z\nX = 1\n'
-    assert structure.header_lines(source(text)) == 1 + 1 + 3 + 2
+    assert header_lines(source(text)) == 1 + 1 + 3 + 2
 
 
 @pytest.mark.parametrize(
@@ -159,37 +201,6 @@ def test_parameters_are_those_that_a_caller_must_know(signature: str, count: int
     (function,) = ast.parse(f"def f({signature}): ...").body
     assert isinstance(function, ast.FunctionDef)
     assert structure.parameters(function) == count
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Makes it that of the slowest of those so far and another one.",
-        "Deletes steps of which the next one is gone.",
-        "None of them is over.",
-        "What is read is answered again.",
-        "Returns what was asked for, and what it was.",
-        "Who begins at a frontier needs every later step.",
-        "Whoever asserts a fact keeps it up.",
-        "Returns those that are new.",
-    ],
-)
-def test_a_pronoun_without_its_noun_is_found(sentence: str) -> None:
-    assert structure.has_pronoun(sentence)
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "A reader starting at a frontier needs every later step.",
-        "Returns the next whole frame, or None until more has been fed.",
-        "Keeps the larger of each figure.",
-        "A fact that is derived ends with its cause.",
-        "Answers are cached for one second.",
-    ],
-)
-def test_plain_sentences_are_not(sentence: str) -> None:
-    assert not structure.has_pronoun(sentence)
 
 
 def test_an_implementation_has_all_members_and_takes_the_same_arguments() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests import structure
+from tests.sources import code_lines, files
 
 TEXT: Final = Path(__file__).parents[2].joinpath("GUARANTEES.md").read_text("utf-8")
 PROMISES: Final = re.findall(r"^\| (\d+) \| \*\*\[?([^]*]+?)(?:\]\((\S+)\))?\.\*\*", TEXT, re.MULTILINE)
@@ -36,7 +36,7 @@ WITHOUT: Final = {
 
 
 def test_the_model_can_be_read_in_one_sitting() -> None:
-    lines = [structure.code_lines(each) for each in structure.files("tests") if each.name.startswith(MODEL)]
+    lines = [code_lines(each) for each in files("tests") if each.name.startswith(MODEL)]
     assert lines and sum(lines) <= MOST_LINES
 
 
