@@ -192,7 +192,7 @@ class ActingPeer(Peer):
         self._step(partial(self.quota.leave, len(self.streams)))
         self.streams.clear()
         self._step(partial(self._topics.disconnect, self))
-        self._step(partial(self.shared.left, self))
+        self._step(partial(self.shared.guests.left, self))
         self.flush()
         logger.info(
             "session %s ended: %s (%d turns, %d bytes in, %d out)",
@@ -287,7 +287,7 @@ class ActingPeer(Peer):
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name, self.reads, self.is_here = hello.name, wanted.reads, wanted.here
-        self.shared.greeted(self)
+        self.shared.guests.greeted(self)
         self.quota.enter(self)
         self.state, resumed = self.hosted.sessions.greet(self, admitted.client, wanted)
         logger.info(

@@ -121,7 +121,7 @@ class Daemon(DaemonState):
         self.functions = load_functions(config.functions)
         for each, log in logs:
             self.spaces[each.name] = self._hosted(each, log, names)
-            self.begin_term(self.home.numbering(log))
+            self.guests.begin_term(self.home.numbering(log))
         self.main = self.spaces[MAIN]
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
@@ -267,7 +267,7 @@ class Daemon(DaemonState):
 
     def _send_away(self, hosted: HostedSpace) -> None:
         """Ends the connections about a space that has skipped epochs: they come back, here or elsewhere."""
-        for peer in list(self.connections.values()):
+        for peer in list(self.guests.peers.values()):
             if peer.hosted is hosted:
                 peer.dismiss("behind", "this follower was too far behind its leader", hosted.leader.url)
 
@@ -328,16 +328,13 @@ class Daemon(DaemonState):
         peer = ActingPeer(
             self,
             door,
-            self.new_number(),
+            self.guests.new_number(),
             self.verbs,
             self.topic_connections,
             trusted=trusted,
             hosted_limits=hosted_limits,
         )
-        self.connections[peer.number] = peer
-        self.enter(peer)
-        self.counts.connections += 1
-        self.admit(peer)
+        self.guests.enter_peer(peer)
         door.begin(peer)
         return peer
 
@@ -358,6 +355,10 @@ class Daemon(DaemonState):
 
         app = application(self, self.config.web.origins)
         return WebDoor(self, self.serve, listener, self.config.web, app, self.peers)
+
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for a connection of a peer; empty if there is."""
+        return self.guests.refusal(peer)
 
     def turned_away(self, refusal: str) -> bytes:
         """Returns the bytes for a connection that finds no room."""
@@ -389,12 +390,12 @@ class Daemon(DaemonState):
             "loop": "task" if self.reactor is None else "reader",
             "started": self.started,
             "now": now(),
-            "sessions": len(self.connections),
+            "sessions": len(self.guests.peers),
             "principals": Map(
                 {each.name: Map(used) for each in self.accounts if (used := each.everything())}
             ),
             "topics": len(self.topics),
-            "streams": self.streams,
+            "streams": self.guests.streams,
             "waiting_bytes": self.delivery.room.used,
             "replays_reading": self.config.limits.all_replays - self.replays.value,
             "slow_conflated_epochs": self.delivery.counts.conflated,

@@ -72,7 +72,7 @@ class Draining:
     def dismiss(self, daemon: DaemonState, hosted: HostedSpace) -> None:
         """Ends the sessions about a space."""
         hosted.sessions.close()
-        for each in daemon.connections.values():
+        for each in daemon.guests.peers.values():
             if each.hosted is hosted and not each.trusted:
                 _close(each, self._reason)
         daemon.flush()
@@ -82,7 +82,7 @@ class Draining:
         for hosted in daemon.spaces.values():
             hosted.sessions.close()
         gone: set[int] = set()
-        while left := [each for each in daemon.connections.values() if not each.trusted]:
+        while left := [each for each in daemon.guests.peers.values() if not each.trusted]:
             late = self.is_late
             for each in left:
                 if each.number not in gone and (late or not each.is_busy):
@@ -109,7 +109,7 @@ def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
         within = arguments["within"] / 1000
         logger.warning("session %s has the daemon drained, within %g s", peer.session_id, within)
         draining.begin(within, arguments["reason"][:1000])
-        return Map({"sessions": _clients(daemon.connections.values(), peer)})
+        return Map({"sessions": _clients(daemon.guests.peers.values(), peer)})
 
     return drain
 

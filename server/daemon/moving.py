@@ -100,7 +100,7 @@ async def _hand_over(
     else:
         await daemon.follow(hosted, held)  # who comes from here on finds a follower
     await daemon.hosting.leave(name)
-    peers = [each for each in daemon.connections.values() if each.hosted is hosted]
+    peers = [each for each in daemon.guests.peers.values() if each.hosted is hosted]
     for peer in peers:
         peer.lost = not peer.has_parted
         peer.dismiss("moved", f"space {name!r} moves to {successor or 'another daemon'}")

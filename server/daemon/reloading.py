@@ -198,7 +198,7 @@ def _expel(daemon: Daemon) -> int:
     keys = daemon.keys
     connected = [
         each
-        for each in daemon.connections.values()
+        for each in daemon.guests.peers.values()
         if each.state is not None and not each.trusted and not keys.stands(each.permit)
     ]
     for each in connected:

@@ -301,7 +301,7 @@ async def _run(
                 for throttle in daemon.throttles:
                     start("counts of warnings", throttle.run)
                 daemon.peers.start_soon(measure_lag, daemon.loop_lag)
-                start("rates of connections", daemon.rates.run, daemon.connections.values)
+                start("rates of connections", daemon.rates.run, daemon.guests.peers.values)
                 start("lags of readers", daemon.reader_lags.run, daemon.spaces.values)
                 start("facts about groups", daemon.group_facts.run, daemon.spaces.values)
                 start("times of rules", watch_rules, daemon.spaces.values, daemon.watch.rules_took)
@@ -326,7 +326,7 @@ async def _run(
             daemon.readiness.end()
             daemon.has_ended = True
             try:
-                for peer in [*daemon.connections.values()]:
+                for peer in [*daemon.guests.peers.values()]:
                     peer.end()
             finally:
                 try:
@@ -405,7 +405,7 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
         held.callback(topics[0].close)
     for hosted, log, staging in zip(spaces, logs, staged, strict=True):
         hosted.lead(log, staging)  # in one step with the topics: from here on clients may ask for all of it
-        daemon.begin_term(daemon.home.numbering(log))
+        daemon.guests.begin_term(daemon.home.numbering(log))
     daemon.forget_followed()
     if topics is not None:
         daemon.open_topics(*topics)

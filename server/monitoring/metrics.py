@@ -78,7 +78,7 @@ class DaemonFigures:
     @property
     def peers(self) -> Iterable[Peer]:
         """The open connections."""
-        return self.daemon.connections.values()
+        return self.daemon.guests.peers.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
     whole = DaemonFigures(daemon, found, daemon.topics.statistics())
     read = [each for metric in OF_DAEMON for each in _readings(metric, whole, ())]
     turns, sessions = Counter(daemon.counts.turns), Counter[str]()
-    for peer in daemon.connections.values():
+    for peer in daemon.guests.peers.values():
         turns[peer.hosted.name] += peer.turns
         sessions[peer.hosted.name] += peer.state is not None
     for name, hosted in daemon.spaces.items():
@@ -189,9 +189,9 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
            lambda of: of.daemon.lane.statistics().slices),
 
     Metric("dataspace_connections", "gauge", "Connections that are open.",
-           lambda of: len(of.daemon.connections)),
+           lambda of: len(of.daemon.guests.peers)),
     Metric("dataspace_unauthenticated_connections", "gauge", "Connections without a valid hello.",
-           lambda of: len(of.daemon.strangers)),
+           lambda of: len(of.daemon.guests.strangers)),
     Metric("dataspace_connections_accepted", "counter", "Connections that were accepted.",
            lambda of: of.daemon.counts.connections),
     Metric("dataspace_connections_refused", "counter", "Connections without room for them.",
@@ -213,7 +213,7 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
     Metric("dataspace_sent_bytes", "counter", "Bytes sent to clients.",
            lambda of: of.daemon.counts.sent + sum([peer.sending.sent for peer in of.peers])),
     Metric("dataspace_streams", "gauge", "Streams that are open.",
-           lambda of: of.daemon.streams),
+           lambda of: of.daemon.guests.streams),
     Metric("dataspace_replays_reading", "gauge", "Replays that hold a part of the log in memory.",
            lambda of: of.daemon.limits.all_replays - of.daemon.replays.value),
 

@@ -47,7 +47,7 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Arguments
         most = arguments["most"]
         found: list[Value] = []
         async with asker.work() as work:
-            for connection in list(daemon.connections.values()):
+            for connection in list(daemon.guests.peers.values()):
                 if connection.state is not None and len(found) < most:
                     found.append(_connected(daemon, connection, connection.state))
                 if work.is_over:
@@ -109,7 +109,7 @@ def _wanted(said: str | int) -> str | int:
 
 def _all(daemon: DaemonState) -> Iterator[tuple[HostedSpace, Peer | None, SessionState]]:
     """Yields all sessions, with their connections."""
-    for connection in list(daemon.connections.values()):
+    for connection in list(daemon.guests.peers.values()):
         if connection.state is not None:
             yield connection.hosted, connection, connection.state
     for hosted in list(daemon.spaces.values()):

@@ -23,7 +23,7 @@ from server.config.model import own_name
 from server.monitoring.groups import GroupFacts
 from server.monitoring.lags import ReaderLags
 from server.sessions.peer import Peer
-from server.sessions.shared import Guest, Shared
+from server.sessions.shared import Shared
 from server.spaces.space import now
 from server.topics.catalogue import Topics
 from server.topics.dividing import DividedTopics
@@ -112,8 +112,6 @@ class DaemonState(Shared):
     def __init__(self, config: Config, home: Home, counts: Counts, recorder: Recorder | None = None) -> None:
         super().__init__(config, counts, recorder)
         self.home: Final = home
-        self.connections: dict[int, Peer] = {}
-        """The peers by number."""
         retained = config.limits.retained_bytes
         self.topics = Topics(
             now, self.system, self.memory.admit, retained=retained, elsewhere=self._elsewhere
@@ -216,18 +214,11 @@ class DaemonState(Shared):
         """How long the groups of steps of durable topics took to be on disk."""
         return Durations() if self.topic_writer is None else self.topic_writer.durations
 
-    def left(self, guest: Guest) -> None:
-        """Notes that a connection has ended."""
-        ended = self.connections.pop(guest.number, None)
-        if ended is not None:
-            self.counts.left(ended.hosted.name, ended.turns, ended.received, ended.sending.sent)
-        super().left(guest)
-
     def memory_parts(self) -> Counter[str]:
         """Returns about how many bytes each part has in use; O(spaces, topics and connections)."""
         parts = super().memory_parts()
         parts["topics"] = self.topics.bytes
-        parts["connections"] += sum([each.sending.unheard for each in self.connections.values()])
+        parts["connections"] += sum([each.sending.unheard for each in self.guests.peers.values()])
         return parts
 
 

@@ -113,7 +113,7 @@ async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
     disk = await trio.to_thread.run_sync(_sizes, daemon.home, list(daemon.spaces))
     slowest = {name: Lag() for name in daemon.spaces}
     looked = 0
-    for connection in list(daemon.connections.values()):
+    for connection in list(daemon.guests.peers.values()):
         hosted = connection.hosted
         streams = list(connection.streams.values())
         for at in range(0, len(streams), SLICE):

@@ -450,7 +450,7 @@ class ConnectionQuota:
 
     def take_stream(self, streams: Mapping[int, OutStream]) -> None:
         """Counts one more stream; raises ``Refused`` where those are too many here, or in all."""
-        limits, here, all_here = self._shared.limits, len(streams), self._shared.streams
+        limits, here, all_here = self._shared.limits, len(streams), self._shared.guests.streams
         if here >= limits.streams:
             raise Refused("limit", f"{here} streams, the limit is limits.streams={limits.streams}")
         if all_here >= limits.all_streams:
@@ -458,12 +458,12 @@ class ConnectionQuota:
             raise Refused("limit", f"{said}, the limit is limits.all_streams={limits.all_streams}")
         self.account.grow(0, STREAM_BYTES)
         self.account.take("streams")
-        self._shared.streams += 1
+        self._shared.guests.streams += 1
 
     def give_streams(self, count: int = 1) -> None:
         """Counts so many streams less."""
         self.account.give("streams", count)
-        self._shared.streams -= count
+        self._shared.guests.streams -= count
 
     def leave(self, streams: int) -> None:
         """Gives back all places, with the places of so many streams."""

@@ -3,18 +3,16 @@
 Apart from the daemon, which extends it, so that peers and features can name its class: they stand below the
 doors, and the daemon above them.
 
-Always: a connection is counted from its admission until ``left``, and as a stranger until ``greeted``.
+Always: the spaces are there before the first peer.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.errors import Refused
 from dataspace.transport.reactor import Reactor
 from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
@@ -25,11 +23,11 @@ from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.owners.bearers import Bearer
 from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing, Surety
+from server.sessions.guests import Guests
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
 from server.spaces.leader import no_space
 from server.spaces.measures import memory_parts
-from server.spaces.sessions import NUMBERS
 from server.spaces.space import HostedSpace, now
 from server.spaces.traces import Recorder
 from server.system import SystemSpace
@@ -43,31 +41,6 @@ if TYPE_CHECKING:
 
 REPLAY_BYTES: Final = 256 << 10
 """About what a replay holds while it reads."""
-
-PATIENCE: Final = 0.25
-"""Seconds after which a connection without a hello makes room for another one, where there is none."""
-
-
-_numbers = itertools.count(1)
-
-
-class Guest(Protocol):
-    """A connection as it is counted: a peer, or a connection of HTTP."""
-
-    @property
-    def number(self) -> int:
-        """The number of the connection."""
-
-    @property
-    def account(self) -> Account:
-        """What the principal of the client has."""
-
-    @property
-    def since(self) -> float:
-        """The time since which the connection has said nothing, on trio's clock."""
-
-    def dismiss(self, code: str, text: str, url: str = "") -> None:
-        """Ends the connection; ``url`` is where to connect instead."""
 
 
 def always() -> bool:
@@ -102,14 +75,10 @@ class Shared:
         self.keys = Keys(config.keys)
         """The tokens that are valid now."""
         self.spaces: dict[str, HostedSpace] = {}
-        self.guests: dict[int, Guest] = {}
-        """All connections by number."""
-        self.strangers: dict[int, Guest] = {}
-        """The connections without a hello by number, in the order in which they came."""
-        self.streams = 0
-        """Streams that are open, of all connections."""
         self.memory = Memory(config.limits.memory, resident_bytes(), self.memory_parts)
         self.accounts = Accounts(config.quotas, self.memory.admit, config.quotas_of_tokens())
+        self.guests = Guests(self.accounts, counts, lambda: self.limits)
+        """The connections."""
         self.recorder = recorder
         """Where turns are traced; None where they are not."""
         self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
@@ -119,8 +88,6 @@ class Shared:
         """Holds what clients are sent while another daemon may lead: see ``Home``."""
         self.follower: Callable[[str], Awaitable[str | None]] = no_follower
         """Returns the name of the daemon that follows this one and shows a proof: see ``Home``."""
-        self.first_number = 0
-        """The number before the first connection's."""
         self.reactor: Reactor | None = None
         """Where sockets are read without tasks, once the daemon runs; None where they are not."""
         self.touch = flushing.touch
@@ -149,14 +116,6 @@ class Shared:
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def new_number(self) -> int:
-        """Returns the number of the next connection."""
-        return self.first_number + next(_numbers)
-
-    def begin_term(self, term: int) -> None:
-        """Numbers connections beyond all earlier terms, so that no two sessions have one number."""
-        self.first_number = max(self.first_number, term * NUMBERS)
-
     async def permit_of_follower(self, token: Value) -> Permit | None:
         """Returns the permit of a daemon that follows this one, by the proof in place of its token.
 
@@ -173,66 +132,6 @@ class Shared:
         principal = Principal.read(known.principal)
         permit = self.keys.returning(principal)
         return None if permit is None else (Bearer(permit, principal), self.accounts.of(principal))
-
-    def refusal(self, peer: str) -> str:
-        """Returns why there is no room for a connection of a peer, and counts that; empty if there is."""
-        reason = self._refusal(peer)
-        self.counts.turned_away += bool(reason)
-        return reason
-
-    def _refusal(self, peer: str) -> str:
-        """Returns why there is no room for a connection of a peer; empty if there is.
-
-        Among the connections without a hello, a connection whose time is over makes room: of the same
-        principal if it has too many, else of the principal with most.
-        """
-        limits, account = self.limits, self.accounts.of(Principal.of_peer(peer))
-        if (count := len(self.guests)) >= limits.connections:
-            return f"{count} connections, the limit is limits.connections={limits.connections}"
-        try:
-            account.check("strangers")
-        except Refused as refusal:
-            return "" if self._make_room(account) else refusal.text
-        if len(self.strangers) < limits.strangers:
-            return ""
-        most = max(
-            [each.account for each in self.strangers.values()], key=lambda each: each.used("strangers")
-        )
-        if self._make_room(most):
-            return ""
-        said = f"{len(self.strangers)} connections without a hello"
-        return f"{said}, the limit is limits.strangers={limits.strangers}"
-
-    def _make_room(self, account: Account) -> bool:
-        """Ends the oldest connection of an account without a hello, if that has had its time."""
-        for each in self.strangers.values():
-            if each.account is account:
-                if trio.current_time() - each.since < PATIENCE:
-                    return False
-                self.greeted(each)
-                each.dismiss("limit", "others wait for the place of this connection, which has sent no hello")
-                return True
-        return False
-
-    def enter(self, guest: Guest) -> None:
-        """Counts a connection until ``left``."""
-        self.guests[guest.number] = guest
-
-    def admit(self, guest: Guest) -> None:
-        """Counts a connection as one without a hello, the latest of them."""
-        self.strangers[guest.number] = guest
-        # Checked by ``refusal`` before, and a connection that the daemon trusts has no bound.
-        guest.account.give("strangers", -1)
-
-    def greeted(self, guest: Guest) -> None:
-        """Notes that a connection has sent hello, or has lost its place as a stranger."""
-        if self.strangers.pop(guest.number, None) is not None:
-            guest.account.give("strangers")
-
-    def left(self, guest: Guest) -> None:
-        """Notes that a connection has ended."""
-        self.guests.pop(guest.number, None)
-        self.greeted(guest)
 
     def memory_parts(self) -> Counter[str]:
         """Returns about how many bytes each part has in use, beside the code; O(spaces)."""

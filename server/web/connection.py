@@ -113,7 +113,7 @@ class HttpConnection:
             logger.exception("an HTTP connection failed: this is a defect, please report it")
         finally:
             self._give_place()
-            self._listener.shared.left(self)
+            self._listener.shared.guests.left(self)
             if upgrade is None:
                 self._link.close()
         if upgrade is not None:
@@ -124,7 +124,7 @@ class HttpConnection:
         try:
             while (request := await self._head()) is not None:
                 exchange = Exchange(self._stream, request, self._web)
-                self._listener.shared.greeted(self)
+                self._listener.shared.guests.greeted(self)
                 refused = self._refusal(request, exchange)
                 if refused is not None:
                     goes_on = await exchange.refuse(*refused)
@@ -199,20 +199,20 @@ class HttpConnection:
             account.check("strangers")
         except Refused:
             return False
-        shared.admit(self)
+        shared.guests.admit(self)
         return True
 
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Gives the places of the connection to the session of its request, counted for its bearer."""
         self._give_place()
-        self._listener.shared.left(self)
+        self._listener.shared.guests.left(self)
         try:
             yield
         finally:  # the session has given back its own
             self._is_counted = True
             self.account.give("connections", -1)
-            self._listener.shared.enter(self)
+            self._listener.shared.guests.enter(self)
 
     def _give_place(self) -> None:
         if self._is_counted:
@@ -262,7 +262,7 @@ class WebDoor:
 
     def refusal(self, peer: str) -> str:
         """Returns why there is no room for another connection of a peer; empty if there is."""
-        return self._listener.shared.refusal(peer)
+        return self._listener.shared.guests.refusal(peer)
 
     def turned_away(self, refusal: str) -> bytes:
         """Returns the bytes for a connection that finds no room."""
@@ -271,8 +271,8 @@ class WebDoor:
     def serve(self, link: Link) -> HttpConnection:
         """Serves the peer at the other end in a task of its own."""
         shared = self._listener.shared
-        connection = HttpConnection(self._listener, link, shared.new_number())
-        shared.enter(connection)
-        shared.admit(connection)
+        connection = HttpConnection(self._listener, link, shared.guests.new_number())
+        shared.guests.enter(connection)
+        shared.guests.admit(connection)
         self._peers.start_soon(connection.run)
         return connection

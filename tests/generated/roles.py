@@ -201,7 +201,7 @@ class Scene:
             )
             for name, hosted in daemon.spaces.items()
         ]
-        clients = tuple(sorted(each.number for each in daemon.connections.values() if not each.trusted))
+        clients = tuple(sorted(each.number for each in daemon.guests.peers.values() if not each.trusted))
         return (*spaces, clients, len(daemon.topics), daemon.draining.wanted.is_set())
 
     async def prepare(self, made: Connection) -> None:

@@ -57,7 +57,7 @@ async def test_a_session_is_ended_with_an_address(tmp_path: Path) -> None:
     async with inside(tmp_path) as daemon:
         wire = daemon.connect()
         await wire.greet()
-        (peer,) = daemon.daemon.connections.values()
+        (peer,) = daemon.daemon.guests.peers.values()
         peer.dismiss("moved", "another daemon leads", LEADER)
         assert await wire.hear() == p.Bye("moved", "another daemon leads", LEADER)
         assert await wire.hear() is None

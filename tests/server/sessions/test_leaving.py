@@ -117,7 +117,7 @@ async def test_a_session_ends_whose_connection_is_cancelled_while_it_waits_for_o
         await wire.greet()
         await wire.say(turn(1, (ASSERT, 1, fact(1))))
         assert isinstance(await wire.hear(), p.Accepted)
-        (connection,) = daemon.daemon.connections.values()
+        (connection,) = daemon.daemon.guests.peers.values()
         soon = Departures.soon
 
         def end_and_cancel(departures: Departures, owners: Sequence[str]) -> None:

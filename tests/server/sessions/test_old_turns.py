@@ -93,7 +93,7 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
         async with daemon.daemon.lane.work("another"):
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old], p.Ping(1))
             await _settle(daemon)
-            connection = daemon.daemon.connections[1]
+            connection = daemon.daemon.guests.peers[1]
             assert isinstance(connection, ActingPeer)
             assert len(connection._old_turns._wanted) <= 10
         heard = [await wire.hear() for _ in range(len(old) + 1)]

@@ -54,7 +54,7 @@ class Caller:
 
     def __init__(self, daemon: Daemon) -> None:
         self.account: Account = daemon.accounts.of(self.bearer.principal)
-        self.number = daemon.new_number()
+        self.number = daemon.guests.new_number()
         self.name = "caller"
         self.lost = False
 

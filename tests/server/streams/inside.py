@@ -91,7 +91,7 @@ class Inside:
         daemon = self.daemon
         door = Connection(SocketLink(ours), daemon.limits)
         peer = ActingPeer(daemon, door, number, daemon.verbs, daemon.topic_connections, trusted=trusted)
-        daemon.connections[number] = peer
+        daemon.guests.peers[number] = peer
         door.begin(peer)
         self.wires.append(Wire(theirs))
         return self.wires[-1]

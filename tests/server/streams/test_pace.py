@@ -108,7 +108,7 @@ async def test_a_stream_that_waits_for_its_turn_is_not_said_to_know_all(tmp_path
         await client.heard()
         epoch = client.turn()
         await client.daemon.hosted.commits.wait_durable(epoch)
-        (connection,) = client.daemon.daemon.connections.values()
+        (connection,) = client.daemon.daemon.guests.peers.values()
         assert isinstance(connection, ActingPeer)
         assert await client.heard() == []
         assert connection.observations.reached() == []

@@ -92,9 +92,9 @@ class Machine:
         await self._release()
         await self._rest()
         await trio.testing.wait_all_tasks_blocked()
-        (connection,) = self._daemon.daemon.connections.values()
+        (connection,) = self._daemon.daemon.guests.peers.values()
         assert isinstance(connection, ActingPeer)
-        assert not connection.streams and not self._daemon.daemon.streams
+        assert not connection.streams and not self._daemon.daemon.guests.streams
         assert not connection.observations._marks and not self._daemon.daemon.delivery.patterns
         while connection.observations._replays:  # a thread may be reading for one of them
             await trio.lowlevel.checkpoint()

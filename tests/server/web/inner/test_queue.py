@@ -146,15 +146,15 @@ async def test_a_session_that_is_dismissed_says_why_and_gives_all_back(tmp_path:
         daemon.peers = nursery
         with pytest.raises(ProtocolError, match="an administrator has ended this session"):
             async with inner_session(cast("ServingDaemon", daemon), Caller("10.0.0.7:80", "")) as session:
-                (peer,) = daemon.connections.values()
+                (peer,) = daemon.guests.peers.values()
                 assert isinstance(peer.door, RouteDoor) and peer.own.owner
                 reading = session.open({"pattern": Record("some", capture("n"))})
                 await reading.next()
-                assert daemon.streams == 1 and len(made.hosted.space.index) == 1  # its interest
+                assert daemon.guests.streams == 1 and len(made.hosted.space.index) == 1  # its interest
                 peer.dismiss("ended", "an administrator has ended this session")
                 while True:
                     await reading.next()
-        assert not daemon.connections and not daemon.guests and not daemon.streams
+        assert not daemon.guests.peers and not daemon.guests and not daemon.guests.streams
         assert not len(made.hosted.space.index)
 
 
@@ -164,8 +164,8 @@ async def test_a_session_ends_with_its_route(tmp_path: Path) -> None:
         daemon.peers = nursery
         with trio.move_on_after(0.05):
             async with inner_session(cast("ServingDaemon", daemon), Caller("10.0.0.7:80", "")) as session:
-                (peer,) = daemon.connections.values()
+                (peer,) = daemon.guests.peers.values()
                 await session.open({"pattern": Record("some", capture("n"))}).next()
                 await trio.sleep_forever()
         await peer.wait_ended()
-        assert not daemon.guests and not daemon.streams and not len(made.hosted.space.index)
+        assert not daemon.guests and not daemon.guests.streams and not len(made.hosted.space.index)
