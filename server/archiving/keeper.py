@@ -31,7 +31,7 @@ from relay.topics.steps import StepLog
 from server.archiving.child import Orders
 from server.archiving.erasures import Erasures
 from server.config.model import Config
-from server.monitoring.state import ArchiveLag
+from server.monitoring.figures import ArchiveLag
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
 from server.topics.durable import DurableTopics

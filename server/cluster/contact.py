@@ -27,6 +27,7 @@ from relay.following.following import Following
 from relay.store.errors import LogFailed
 from server.cluster.reports import HINTED_SECONDS, Reports, lag_facts, lags, numbers, report_of, take_epoch
 from server.cluster.store import StoreHome
+from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from relay.following.polling import Polled
     from relay.store.postgres.members import Standing
     from server.config.model import ServerTls
-    from server.monitoring.state import DaemonState
+    from server.sessions.state import DaemonState
 
 logger = logging.getLogger("dataspace")
 
@@ -130,7 +131,7 @@ class StoreContact:
                 continue
             standing, url = standings.get(name), ""
             nonce = None if standing is None or standing.nonce == self._home.nonce else standing.nonce
-            if standing is not None and standing.url == self._daemon.url:
+            if standing is not None and standing.url == self._daemon.here.url:
                 nonce = None  # an earlier life of this daemon, whose lease has not ended
             if standing is not None and standing.lives and standing.url and nonce is not None:
                 url = standing.url
@@ -221,7 +222,7 @@ class LeaderConnection:
 
     def _take_hint(self, hint: p.Reached) -> None:
         for number in hint.streams:
-            if number == 0 and (topics := self._daemon.durable_topics.following) is not None:
+            if number == 0 and (topics := self._daemon.parts[TOPICS].durable.following) is not None:
                 topics.hint()
             elif 0 < number <= len(self._leader.spaces):
                 take_epoch(self._daemon.spaces[self._leader.spaces[number - 1]], hint.epoch)
@@ -232,7 +233,10 @@ class LeaderConnection:
         for name in self._leader.spaces:
             commits = self._daemon.spaces[name].commits
             found += [commits] if isinstance(commits, Following) else []
-        if MAIN in self._leader.spaces and (topics := self._daemon.durable_topics.following) is not None:
+        if (
+            MAIN in self._leader.spaces
+            and (topics := self._daemon.parts[TOPICS].durable.following) is not None
+        ):
             found.append(topics)
         for each in found:
             each.poll = seconds

@@ -22,7 +22,7 @@ from relay.following.following import Following
 from server.spaces.measures import lag_of
 
 if TYPE_CHECKING:
-    from server.monitoring.state import DaemonState
+    from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
 
 REPORT_SECONDS: Final = 0.5
@@ -103,9 +103,9 @@ def report_of(daemon: DaemonState, hints: Value) -> Map:
     spaces = daemon.spaces.items()
     return Map(
         {
-            "name": daemon.name,
-            "url": daemon.url,
-            "web": daemon.web_url,
+            "name": daemon.here.name,
+            "url": daemon.here.url,
+            "web": daemon.here.web,
             "hints": hints,
             "stand_by": daemon.home.stands_by,
             "epochs": Map({name: each.commits.durable for name, each in spaces}),

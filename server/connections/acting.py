@@ -31,7 +31,7 @@ from server.config.rights import OPEN
 from server.connections.admission import admit, spoken
 from server.groups.consuming import Consuming
 from server.publication import Offers
-from server.sessions.peer import Door, Peer, goodbye_of
+from server.sessions.peer import PEERS, Door, Peer, goodbye_of
 from server.sessions.requests import OldTurns, answer
 from server.spaces.measures import heartbeat, limits_of
 from server.spaces.sessions import SessionState
@@ -42,7 +42,7 @@ from server.topics.following import TopicConnection, TopicConnections, stays
 if TYPE_CHECKING:
     from server.config.model import Limits
     from server.sessions.requests import Unread
-    from server.sessions.shared import Shared
+    from server.sessions.state import DaemonState
 
 logger = logging.getLogger("dataspace")
 
@@ -78,7 +78,7 @@ class ActingPeer(Peer):
 
     def __init__(
         self,
-        shared: Shared,
+        shared: DaemonState,
         door: ClientDoor,
         number: int,
         verbs: Mapping[str, Unread],
@@ -192,7 +192,7 @@ class ActingPeer(Peer):
         self._step(partial(self.quota.leave, len(self.streams)))
         self.streams.clear()
         self._step(partial(self._topics.disconnect, self))
-        self._step(partial(self.shared.guests.left, self))
+        self._step(self._uncount)
         self.flush()
         logger.info(
             "session %s ended: %s (%d turns, %d bytes in, %d out)",
@@ -203,6 +203,12 @@ class ActingPeer(Peer):
             self.sending.sent,
         )
         self._ended.set()
+
+    def _uncount(self) -> None:
+        """Counts this connection no more."""
+        self.shared.guests.left(self)
+        if self.shared.parts[PEERS].pop(self.number, None) is not None:
+            self.shared.counts.left(self.hosted.name, self.turns, self.received, self.sending.sent)
 
     async def _end_session(self, reason: str) -> None:
         """Ends the session, or keeps it for its client; returns once what it owned is retracted."""

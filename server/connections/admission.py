@@ -23,7 +23,7 @@ from server.owners.bearers import Bearer
 from server.topics.following import OPTIONS as FOLLOWED
 
 if TYPE_CHECKING:
-    from server.sessions.shared import Shared
+    from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
 
 
@@ -37,7 +37,7 @@ class Admission:
     hosted: HostedSpace
 
 
-def admit(shared: Shared, hello: p.Hello, peer: Principal, permit: Permit | None) -> Admission:
+def admit(shared: DaemonState, hello: p.Hello, peer: Principal, permit: Permit | None) -> Admission:
     """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
 
     With a ``permit`` it needs no token; without a token it is the ``peer``.
@@ -45,7 +45,7 @@ def admit(shared: Shared, hello: p.Hello, peer: Principal, permit: Permit | None
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
-    wanted = wanted if shared.leads_each else replace(wanted, topics=False)
+    wanted = wanted if shared.home.leads_each else replace(wanted, topics=False)
     if permit is None:
         permit = shared.keys.admit(wanted.token)
     bearer = Bearer(permit, permit.principal or peer)

@@ -88,7 +88,7 @@ class Connection:
             self._session.send,
             over=peer.close,
             beaten=peer.reached,
-            touch=peer.shared.touch,
+            touch=peer.shared.flushing.touch,
             lose=peer.lose,
             defect=peer.defect,
             holds=partial(peer.shared.surety.holds, peer),

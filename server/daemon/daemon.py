@@ -50,21 +50,21 @@ from server.home import Home
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
 from server.logs import Throttle
+from server.monitoring.measures import MEASURES, Measures
 from server.monitoring.pages import AdminPages
 from server.monitoring.sessions import session_verbs
-from server.monitoring.state import ArchiveLag, DaemonState
 from server.sessions.counts import Counts
-from server.sessions.flushing import Surety
 from server.sessions.memory import resident_bytes
-from server.sessions.peer import Peer
+from server.sessions.peer import PEERS, Peer
 from server.sessions.requests import Unread, Unwritten, Verb, timed
+from server.sessions.state import DaemonState
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
 from server.spaces.rules import HostedFlows
 from server.spaces.space import HostedSpace, now
 from server.streams import verbs as past
-from server.topics.following import TopicConnections
+from server.topics.part import TOPICS, DaemonTopics
 from server.topics.verbs import TopicVerbs
 from server.tracing.tracing import Tracing, traced_publish
 
@@ -107,9 +107,6 @@ class Daemon(DaemonState):
             config, home or DirectoryHome(config), Counts(), None if tracing is None else tracing.recorder
         )
         self.tracing: Final = tracing
-        self.surety = Surety(self.home.is_sure, config.cluster.lease)
-        self.follower = self.home.follower
-        self.leads_each = self.home.leads_each
         self.started = now()
         self.listeners: list[Listener] = []
         self.draining = Draining()
@@ -117,34 +114,41 @@ class Daemon(DaemonState):
         """What keeps lines of its logs from repeating."""
         self.pages = AdminPages(self)
         """The answers to operators over HTTP; the listener for them is in ``monitoring/admin.py``."""
+        peers = dict[int, Peer]()
+        self.parts.add(PEERS, peers, lambda: sum([each.sending.unheard for each in peers.values()]))
+        topics, measures = DaemonTopics(self), Measures(self)
+        self.parts.add(TOPICS, topics, lambda: topics.catalogue.bytes)
+        self.parts.add(MEASURES, measures)
         names = [each.name for each, _ in logs]
         self.functions = load_functions(config.functions)
         for each, log in logs:
             self.spaces[each.name] = self._hosted(each, log, names)
             self.guests.begin_term(self.home.numbering(log))
-        self.main = self.spaces[MAIN]
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
         self.archiving = (
             None
             if config.archive is None
-            else ArchiveKeeper(config, lambda: self.spaces.values(), self.durable_topics)
+            else ArchiveKeeper(config, lambda: self.spaces.values(), topics.durable)
         )
+        if (archiving := self.archiving) is not None:
+            measures.archives = lambda: archiving.lags(now())
+        if tracing is not None:
+            measures.spans = lambda: (tracing.sent, tracing.dropped)
         self._leading: dict[str, trio.CancelScope] = {}
         """What runs for the spaces that are led."""
         if self.leads:
-            self.open_topics(*self.open_journal())
+            topics.open(*topics.open_journal())
         else:
-            self.follow_topics()
-        topics = self.durable_topics.following
+            topics.follow()
         commits = [hosted.commits for hosted in self.spaces.values()]
         followings = [each for each in commits if isinstance(each, Following)]
-        self.polled: list[Following | TopicsFollowing] = [*followings, *([topics] if topics else [])]
+        followed = topics.durable.following
+        self.polled: list[Following | TopicsFollowing] = [*followings, *([followed] if followed else [])]
         """What looks at the store of the leader of this daemon again and again, while it follows."""
         self.link = contact_of(self, self.polled)
         """The connection to that leader."""
-        self.hosting = HostedActors(config, self.spaces, self.serve_hosted, self.flush, self.lane)
-        self.topic_connections = TopicConnections(self.topics, self.durable_topics)
+        self.hosting = HostedActors(config, self.spaces, self.serve_hosted, self.flushing.flush, self.lane)
         verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
             "drain": drain_verb(self, self.draining),
@@ -155,7 +159,7 @@ class Daemon(DaemonState):
             **group_verbs.VERBS,
             **hosting_verbs(self.hosting),
             **session_verbs(self),
-            **TopicVerbs(self.topic_connections).table(),
+            **TopicVerbs(topics.connections).table(),
             "follow": self.followers.follow,
         }
         self.verbs = {
@@ -180,22 +184,12 @@ class Daemon(DaemonState):
         """True if spans are made of turns."""
         return self.tracing is not None
 
-    @property
-    def archive_lags(self) -> Mapping[str, ArchiveLag]:
-        """The lags of the archives of all spaces; empty where nothing is archived."""
-        return {} if self.archiving is None else self.archiving.lags(now())
-
-    @property
-    def spans(self) -> tuple[int, int]:
-        """The counts of spans that the collector has taken, and of dropped spans."""
-        return (0, 0) if self.tracing is None else (self.tracing.sent, self.tracing.dropped)
-
     def note_addresses(self) -> None:
         """Notes where clients reach the daemon, once it listens."""
         stated = self.config.cluster
-        self.url = stated.advertise or url_of(self.listeners)
-        self.web_url = stated.web or web_url_of(self.listeners)
-        self.home.tell(self.url, self.web_url, self.config)
+        self.here.url = stated.advertise or url_of(self.listeners)
+        self.here.web = stated.web or web_url_of(self.listeners)
+        self.home.tell(self.here.url, self.here.web, self.config)
 
     # -- roles ----------------------------------------------------------------------------------------
 
@@ -256,18 +250,18 @@ class Daemon(DaemonState):
     def begin_leading(self, spaces: Sequence[HostedSpace]) -> None:
         """Runs what a leader of these spaces does by itself; of ``main``, listens for followers as well."""
         for hosted in spaces:
-            hosted.leader.here = self.url
+            hosted.leader.here = self.here.url
             scope = self._leading[hosted.name] = trio.CancelScope()
             self.peers.start_soon(_run, hosted, scope)
         if self.main in spaces:
-            self.peers.start_soon(keep, MAIN, "durable topics", self.durable_topics.run)
+            self.peers.start_soon(keep, MAIN, "durable topics", self.parts[TOPICS].durable.run)
             if (listener := self.followers.listen()) is not None:
                 self.peers.start_soon(accept, self.followers, listener)
         self.hosting.lead([hosted.name for hosted in spaces], self.peers)
 
     def _send_away(self, hosted: HostedSpace) -> None:
         """Ends the connections about a space that has skipped epochs: they come back, here or elsewhere."""
-        for peer in list(self.guests.peers.values()):
+        for peer in list(self.parts[PEERS].values()):
             if peer.hosted is hosted:
                 peer.dismiss("behind", "this follower was too far behind its leader", hosted.leader.url)
 
@@ -288,7 +282,7 @@ class Daemon(DaemonState):
                 {each.title: made_flow(each) for each in config.flows if each.space == its.name}
             ),
             functions=self.functions,
-            flush=self.flush,
+            flush=self.flushing.flush,
             names=names,
             lane=self.lane,
             system=self.system,
@@ -298,7 +292,7 @@ class Daemon(DaemonState):
             recorder=self.recorder,
             filled=filled,
         )
-        hosted.groups.topics = self.divided_topics
+        hosted.groups.topics = self.parts[TOPICS].divided
         return hosted
 
     # -- connections ----------------------------------------------------------------------------------
@@ -330,11 +324,14 @@ class Daemon(DaemonState):
             door,
             self.guests.new_number(),
             self.verbs,
-            self.topic_connections,
+            self.parts[TOPICS].connections,
             trusted=trusted,
             hosted_limits=hosted_limits,
         )
-        self.guests.enter_peer(peer)
+        self.counts.connections += 1
+        self.parts[PEERS][peer.number] = peer
+        self.guests.enter(peer)
+        self.guests.admit(peer)
         door.begin(peer)
         return peer
 
@@ -390,11 +387,11 @@ class Daemon(DaemonState):
             "loop": "task" if self.reactor is None else "reader",
             "started": self.started,
             "now": now(),
-            "sessions": len(self.guests.peers),
+            "sessions": len(self.parts[PEERS]),
             "principals": Map(
                 {each.name: Map(used) for each in self.accounts if (used := each.everything())}
             ),
-            "topics": len(self.topics),
+            "topics": len(self.parts[TOPICS].catalogue),
             "streams": self.guests.streams,
             "waiting_bytes": self.delivery.room.used,
             "replays_reading": self.config.limits.all_replays - self.replays.value,

@@ -14,11 +14,12 @@ import trio
 from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Value
 from server.daemon.erasing import check_own_machine
+from server.sessions.peer import PEERS
 
 if TYPE_CHECKING:
-    from server.monitoring.state import DaemonState
     from server.sessions.peer import Peer
     from server.sessions.requests import Verb
+    from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
@@ -72,23 +73,23 @@ class Draining:
     def dismiss(self, daemon: DaemonState, hosted: HostedSpace) -> None:
         """Ends the sessions about a space."""
         hosted.sessions.close()
-        for each in daemon.guests.peers.values():
+        for each in daemon.parts[PEERS].values():
             if each.hosted is hosted and not each.trusted:
                 _close(each, self._reason)
-        daemon.flush()
+        daemon.flushing.flush()
 
     async def run(self, daemon: DaemonState) -> None:
         """Ends the sessions of clients; returns when they have gone, or shortly after the deadline."""
         for hosted in daemon.spaces.values():
             hosted.sessions.close()
         gone: set[int] = set()
-        while left := [each for each in daemon.guests.peers.values() if not each.trusted]:
+        while left := [each for each in daemon.parts[PEERS].values() if not each.trusted]:
             late = self.is_late
             for each in left:
                 if each.number not in gone and (late or not each.is_busy):
                     gone.add(each.number)
                     _close(each, self._reason)
-            daemon.flush()
+            daemon.flushing.flush()
             if late:
                 break
             await trio.sleep(LOOK_SECONDS)
@@ -109,7 +110,7 @@ def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
         within = arguments["within"] / 1000
         logger.warning("session %s has the daemon drained, within %g s", peer.session_id, within)
         draining.begin(within, arguments["reason"][:1000])
-        return Map({"sessions": _clients(daemon.guests.peers.values(), peer)})
+        return Map({"sessions": _clients(daemon.parts[PEERS].values(), peer)})
 
     return drain
 

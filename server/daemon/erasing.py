@@ -15,9 +15,9 @@ from index.patterns.skeletons import skeleton
 from index.patterns.text import unparse
 from index.values.values import Map, Value
 from server.archiving.keeper import ArchiveKeeper
-from server.monitoring.state import DaemonState
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb
+from server.sessions.state import DaemonState
 
 LOCAL: Final = ("127.", "::1", "unix")
 """How the addresses of clients on this machine begin."""

@@ -32,14 +32,15 @@ from index.values.values import Map, Record, Value
 from server.cluster.reports import HINTED_SECONDS, LagRow, Reports, lag_facts, numbers, report_of, take_epoch
 from server.connections.listeners import Listener, open_listener
 from server.spaces.space import now
+from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dataspace.transport.sockets import Link
     from relay.following.polling import Polled
-    from server.monitoring.state import DaemonState
     from server.sessions.peer import Peer
+    from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
@@ -54,7 +55,7 @@ MOST_REPORTING: Final = 256
 """Followers of one daemon: each costs it a packet or a datagram for each group of epochs on disk."""
 
 
-TOPICS: Final = ""
+OF_TOPICS: Final = ""
 """The space that stands for durable topics where hints are meant."""
 
 
@@ -206,8 +207,8 @@ class Followers:
         daemon = self._daemon
         return Map(
             {
-                "url": daemon.url,
-                "web": daemon.web_url,
+                "url": daemon.here.url,
+                "web": daemon.here.web,
                 "epochs": Map(led),
                 "lags": tuple([row for each in self._known.values() for row in each.lags]),
             }
@@ -241,7 +242,7 @@ class Followers:
         for name, hosted in self._daemon.spaces.items():
             hosted.hint = partial(self.hint, name, hosted)
             hosted.show_durable()
-        self._daemon.durable_topics.hint = partial(self.hint, TOPICS)
+        self._daemon.parts[TOPICS].durable.hint = partial(self.hint, OF_TOPICS)
         self._daemon.watch.acted("followed", f"{known.name} follows, at {known.url or 'no address'}")
         peer.start(self._keep, known)
         return known
@@ -255,7 +256,7 @@ class Followers:
             if not self._known:
                 for hosted in self._daemon.spaces.values():
                     hosted.hint = None
-                self._daemon.durable_topics.hint = None
+                self._daemon.parts[TOPICS].durable.hint = None
             self._state()
             self._daemon.watch.acted("left", f"{known.name} follows no longer")
 
@@ -281,7 +282,7 @@ class Followers:
     def _places(self, spaces: tuple[Value, ...]) -> dict[str, int]:
         """Returns the stream of the hints of each space that a follower lists, and of durable topics."""
         wanted = {str(name): at for at, name in enumerate(spaces, 1)}
-        return {TOPICS: 0} | {name: wanted[name] for name in self._daemon.spaces if name in wanted}
+        return {OF_TOPICS: 0} | {name: wanted[name] for name in self._daemon.spaces if name in wanted}
 
 
 class LeaderLink:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from relay.following.polling import Polled
     from server.config.model import Config
     from server.home import Home, LeaderContact
-    from server.monitoring.state import DaemonState
+    from server.sessions.state import DaemonState
 
 
 def home_of(config: Config, before: Home | None = None) -> Home:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from server.cluster.errors import SteppedDown
+from server.sessions.peer import PEERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -100,11 +101,11 @@ async def _hand_over(
     else:
         await daemon.follow(hosted, held)  # who comes from here on finds a follower
     await daemon.hosting.leave(name)
-    peers = [each for each in daemon.guests.peers.values() if each.hosted is hosted]
+    peers = [each for each in daemon.parts[PEERS].values() if each.hosted is hosted]
     for peer in peers:
         peer.lost = not peer.has_parted
         peer.dismiss("moved", f"space {name!r} moves to {successor or 'another daemon'}")
-    daemon.flush()
+    daemon.flushing.flush()
     with trio.move_on_after(FAREWELL_SECONDS):
         for peer in peers:
             await peer.wait_ended()

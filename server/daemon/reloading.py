@@ -30,6 +30,8 @@ from server.daemon.daemon import check_extras
 from server.daemon.exposure import warnings
 from server.logs import LOGGER, set_form, set_level
 from server.sessions.memory import memory_limit, waiting_limit
+from server.sessions.peer import PEERS
+from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from dataspace.kernel.limits import SpaceLimits
@@ -189,7 +191,7 @@ def _take_rules(daemon: Daemon, config: Config) -> list[str]:
                 changed, errors = False, [f"those of {each.name}: {error}"]
             told += [f"the rules of {each.name} have changed"] if changed else []
             told += [f"rules are not taken: {error}" for error in errors]
-    daemon.flush()
+    daemon.flushing.flush()
     return told
 
 
@@ -198,13 +200,13 @@ def _expel(daemon: Daemon) -> int:
     keys = daemon.keys
     connected = [
         each
-        for each in daemon.guests.peers.values()
+        for each in daemon.parts[PEERS].values()
         if each.state is not None and not each.trusted and not keys.stands(each.permit)
     ]
     for each in connected:
         each.dismiss("unauthorized", "the token was removed or its rights have changed")
     waiting = [hosted.sessions.end_waiting(keys.stands) for hosted in daemon.spaces.values()]
-    daemon.flush()
+    daemon.flushing.flush()
     return len(connected) + sum(waiting)
 
 
@@ -223,7 +225,7 @@ def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
     daemon.limits = limits
     daemon.memory.limit = memory_limit(limits.memory)
     daemon.delivery.room.limit = waiting_limit(limits.waiting_bytes, daemon.memory.limit)
-    daemon.topics.relimit(retained=limits.retained_bytes)
+    daemon.parts[TOPICS].catalogue.relimit(retained=limits.retained_bytes)
     daemon.accounts.give_quotas(config.quotas_of_tokens(), config.quotas)
     main, more = _taken(before.space_limits, config.space_limits, LATER_OF_SPACE, "limits")
     later += more

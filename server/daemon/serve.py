@@ -39,10 +39,12 @@ from server.daemon.moving import leave, move_spaces
 from server.daemon.reloading import reload_on_hangup
 from server.home import Home
 from server.logs import AUDIT, Throttle, audit_to
+from server.monitoring.measures import MEASURES, measure_lag, watch_rules
 from server.monitoring.pages import exposition
-from server.monitoring.state import measure_lag, watch_rules
+from server.sessions.peer import PEERS
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
+from server.topics.part import TOPICS, writers
 from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005
@@ -209,7 +211,7 @@ async def _opened(
 
 def _close_with(held: ExitStack, daemon: Daemon) -> None:
     """Closes with ``held`` what a daemon has opened beside its logs."""
-    held.callback(daemon.durable_topics.journal.close)
+    held.callback(daemon.parts[TOPICS].durable.journal.close)
     for hosted in daemon.spaces.values():
         if hosted.leads:
             held.callback(hosted.staging.close)
@@ -237,7 +239,7 @@ class _Writers:
     def begin(self) -> None:
         """Runs the writers of what the daemon leads, as far as they do not run yet."""
         running = [each for each, _ in self._begun]
-        for _, writer in self._daemon.writers:
+        for _, writer in writers(self._daemon):
             if writer in running:
                 continue
             if isinstance(writer, GroupCommit):
@@ -275,7 +277,7 @@ async def _run(
     async with trio.open_nursery() as nursery:
         scopes: list[trio.CancelScope] = []
         if daemon.config.loop != "task" and is_available():
-            daemon.reactor = Reactor(daemon.flush)
+            daemon.reactor = Reactor(daemon.flushing.flush)
             scopes.append(trio.CancelScope(shield=True))
             nursery.start_soon(_react, daemon.reactor, scopes[-1])
         scopes.append(trio.CancelScope(shield=True))  # for as long as it writes
@@ -296,14 +298,14 @@ async def _run(
                 daemon.peers.start_soon(succession.run)
                 start: Callable[..., None] = partial(daemon.peers.start_soon, keep, DAEMON)  # type: ignore[arg-type]  # whose types are of each call
                 start("what many connections are sent", daemon.flushing.run)
-                start("observers with a pace", daemon.delivery.pacing.run, daemon.flush)
+                start("observers with a pace", daemon.delivery.pacing.run, daemon.flushing.flush)
                 start("figures of memory", daemon.memory.run)
                 for throttle in daemon.throttles:
                     start("counts of warnings", throttle.run)
-                daemon.peers.start_soon(measure_lag, daemon.loop_lag)
-                start("rates of connections", daemon.rates.run, daemon.guests.peers.values)
-                start("lags of readers", daemon.reader_lags.run, daemon.spaces.values)
-                start("facts about groups", daemon.group_facts.run, daemon.spaces.values)
+                daemon.peers.start_soon(measure_lag, daemon.parts[MEASURES].loop_lag)
+                start("rates of connections", daemon.parts[MEASURES].rates.run, daemon.parts[PEERS].values)
+                start("lags of readers", daemon.parts[MEASURES].reader_lags.run, daemon.spaces.values)
+                start("facts about groups", daemon.parts[MEASURES].group_facts.run, daemon.spaces.values)
                 start("times of rules", watch_rules, daemon.spaces.values, daemon.watch.rules_took)
                 if daemon.tracing is not None:
                     daemon.peers.start_soon(daemon.tracing.recorder.run)
@@ -326,7 +328,7 @@ async def _run(
             daemon.readiness.end()
             daemon.has_ended = True
             try:
-                for peer in [*daemon.guests.peers.values()]:
+                for peer in [*daemon.parts[PEERS].values()]:
                     peer.end()
             finally:
                 try:
@@ -378,7 +380,7 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
             await _promote(daemon, held, writers, taken)
         if not daemon.followed:  # a space may have been handed over meanwhile
             daemon.link.end()
-        daemon.flush()
+        daemon.flushing.flush()
         seconds = perf_counter() - began
         said = ", ".join(taken)
         logger.warning("the leader has ended, this daemon leads %s after %.3f s", said, seconds)
@@ -399,16 +401,16 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
         held.callback(staged[-1].close)
     topics = None
     if daemon.main in spaces:
-        if daemon.durable_topics.following is not None:
-            await daemon.durable_topics.following.catch_up()
-        topics = await trio.to_thread.run_sync(daemon.open_journal)
+        if (following := daemon.parts[TOPICS].durable.following) is not None:
+            await following.catch_up()
+        topics = await trio.to_thread.run_sync(daemon.parts[TOPICS].open_journal)
         held.callback(topics[0].close)
     for hosted, log, staging in zip(spaces, logs, staged, strict=True):
         hosted.lead(log, staging)  # in one step with the topics: from here on clients may ask for all of it
         daemon.guests.begin_term(daemon.home.numbering(log))
     daemon.forget_followed()
     if topics is not None:
-        daemon.open_topics(*topics)
+        daemon.parts[TOPICS].open(*topics)
     writers.begin()
     daemon.begin_leading(spaces)
 

@@ -17,17 +17,21 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 from dataspace.version import __version__, compiled_parts
 from server.monitoring.groups import GroupFigures, figures_of
+from server.monitoring.measures import MEASURES
+from server.sessions.peer import PEERS
 from server.spaces.measures import lag_of
+from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from dataspace.kernel.limits import SpaceStatistics
     from relay.log.retention import NamedReader
     from relay.log.writer import CommitStatistics
     from relay.store.durations import Durations
+    from server.monitoring.figures import ArchiveLag
     from server.monitoring.lags import ReaderLag
-    from server.monitoring.state import DaemonState
     from server.monitoring.survey import Lag, Survey
     from server.sessions.peer import Peer
+    from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
     from server.topics.catalogue import TopicsStatistics
 
@@ -76,9 +80,19 @@ class DaemonFigures:
     topics: TopicsStatistics
 
     @property
+    def archives(self) -> Mapping[str, ArchiveLag]:
+        """How far the archive of each space is behind."""
+        return self.daemon.parts[MEASURES].archives()
+
+    @property
+    def spans(self) -> tuple[int, int]:
+        """The number of spans that the collector has taken, and of dropped spans."""
+        return self.daemon.parts[MEASURES].spans()
+
+    @property
     def peers(self) -> Iterable[Peer]:
         """The open connections."""
-        return self.daemon.guests.peers.values()
+        return self.daemon.parts[PEERS].values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +116,10 @@ class SpaceFigures:
 def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
     """Returns all readings, with the figures of a survey."""
     daemon.memory.refresh()
-    whole = DaemonFigures(daemon, found, daemon.topics.statistics())
+    whole = DaemonFigures(daemon, found, daemon.parts[TOPICS].catalogue.statistics())
     read = [each for metric in OF_DAEMON for each in _readings(metric, whole, ())]
     turns, sessions = Counter(daemon.counts.turns), Counter[str]()
-    for peer in daemon.guests.peers.values():
+    for peer in daemon.parts[PEERS].values():
         turns[peer.hosted.name] += peer.turns
         sessions[peer.hosted.name] += peer.state is not None
     for name, hosted in daemon.spaces.items():
@@ -117,7 +131,7 @@ def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
             0 if rules is None else rules.rules,
             0 if rules is None else rules.ticks,
             list(hosted.own_log.readers) if hosted.leads else [],
-            daemon.reader_lags.of(name),
+            daemon.parts[MEASURES].reader_lags.of(name),
             found.slowest[name],
             found.disk[name],
             turns[name],
@@ -149,47 +163,47 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
     Metric("dataspace_leader_known", "gauge", "1 while the leader of a follower answers, and in a leader.",
            lambda of: float(of.daemon.leads or bool(of.daemon.main.leader.url))),
     Metric("dataspace_cluster_members", "gauge", "Members of the cluster that live; 0 outside of one.",
-           lambda of: of.daemon.cluster.members),
+           lambda of: of.daemon.parts[MEASURES].cluster.members),
     Metric("dataspace_cluster_members_gone", "gauge", "Members killed or cut off within a day, and not back.",
-           lambda of: of.daemon.cluster.gone),
+           lambda of: of.daemon.parts[MEASURES].cluster.gone),
     Metric("dataspace_cluster_members_differing", "gauge", "Members with other settings than this daemon.",
-           lambda of: of.daemon.cluster.differing),
+           lambda of: of.daemon.parts[MEASURES].cluster.differing),
     Metric("dataspace_cluster_term", "gauge",
            "The term of the leader of a space, which rises with each take-over.",
-           lambda of: of.daemon.cluster.terms, ("space",)),
+           lambda of: of.daemon.parts[MEASURES].cluster.terms, ("space",)),
     Metric("dataspace_cluster_led", "gauge", "1 while a living member leads the space.",
-           lambda of: of.daemon.cluster.led, ("space",)),
+           lambda of: of.daemon.parts[MEASURES].cluster.led, ("space",)),
     Metric("dataspace_archive_behind_epochs", "gauge", "Epochs on disk that the archive lacks.",
-           lambda of: {name: each.epochs for name, each in of.daemon.archive_lags.items()}, ("space",)),
+           lambda of: {name: each.epochs for name, each in of.archives.items()}, ("space",)),
     Metric("dataspace_archive_behind_seconds", "gauge",
            "Age of the newest archived epoch, while the archive lacks a later one.",
-           lambda of: {name: each.seconds for name, each in of.daemon.archive_lags.items()}, ("space",)),
+           lambda of: {name: each.seconds for name, each in of.archives.items()}, ("space",)),
     Metric("dataspace_archive_topics_behind_epochs", "gauge",
            "Completed epochs of durable topics on disk that their archives lack.",
-           lambda of: sum([each.topic_epochs for each in of.daemon.archive_lags.values()])),
+           lambda of: sum([each.topic_epochs for each in of.archives.values()])),
     Metric("dataspace_archive_failing", "gauge", "1 while nothing is archived because of an error.",
-           lambda of: {name: int(each.fails) for name, each in of.daemon.archive_lags.items()}, ("space",)),
+           lambda of: {name: int(each.fails) for name, each in of.archives.items()}, ("space",)),
     Metric("dataspace_archive_ranges", "gauge", "Ranges that the archive has.",
-           lambda of: {name: each.ranges for name, each in of.daemon.archive_lags.items()}, ("space",)),
+           lambda of: {name: each.ranges for name, each in of.archives.items()}, ("space",)),
     Metric("dataspace_archive_bytes", "gauge", "Bytes of the archive, without replaced objects.",
-           lambda of: {name: each.bytes for name, each in of.daemon.archive_lags.items()}, ("space",)),
+           lambda of: {name: each.bytes for name, each in of.archives.items()}, ("space",)),
     Metric("dataspace_archive_ranges_to_merge", "gauge", "Ranges of the archive that wait to be merged.",
-           lambda of: {name: each.to_merge for name, each in of.daemon.archive_lags.items()}, ("space",)),
+           lambda of: {name: each.to_merge for name, each in of.archives.items()}, ("space",)),
     Metric("dataspace_archive_erasures_waiting", "gauge", "Erasures that were asked for and are not done.",
-           lambda of: {name: each.erasures for name, each in of.daemon.archive_lags.items()}, ("space",)),
+           lambda of: {name: each.erasures for name, each in of.archives.items()}, ("space",)),
     Metric("dataspace_archive_erased_seconds", "gauge",
            "When something was erased last from the archive, in seconds since 1970; 0 for never.",
-           lambda of: {name: each.erased_at / 1e6 for name, each in of.daemon.archive_lags.items()},
+           lambda of: {name: each.erased_at / 1e6 for name, each in of.archives.items()},
            ("space",)),
     Metric("dataspace_loop_lag_seconds", "histogram", "How late the event loop ran a task that was ready.",
-           lambda of: Buckets.of(of.daemon.loop_lag)),
+           lambda of: Buckets.of(of.daemon.parts[MEASURES].loop_lag)),
     Metric("dataspace_lane_waiting", "gauge", "Pieces of background work that wait for a turn.",
            lambda of: of.daemon.lane.statistics().waiting),
     Metric("dataspace_lane_slices", "counter", "Slices of background work.",
            lambda of: of.daemon.lane.statistics().slices),
 
     Metric("dataspace_connections", "gauge", "Connections that are open.",
-           lambda of: len(of.daemon.guests.peers)),
+           lambda of: len(of.daemon.parts[PEERS])),
     Metric("dataspace_unauthenticated_connections", "gauge", "Connections without a valid hello.",
            lambda of: len(of.daemon.guests.strangers)),
     Metric("dataspace_connections_accepted", "counter", "Connections that were accepted.",
@@ -205,9 +219,9 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
     Metric("dataspace_slow_events", "counter", "What was beyond a threshold of [slow].",
            lambda of: of.daemon.counts.slow, ("kind",)),
     Metric("dataspace_spans_sent", "counter", "Spans that the collector of traces has taken.",
-           lambda of: of.daemon.spans[0]),
+           lambda of: of.spans[0]),
     Metric("dataspace_spans_dropped", "counter", "Spans that it has not taken, or too many.",
-           lambda of: of.daemon.spans[1]),
+           lambda of: of.spans[1]),
     Metric("dataspace_received_bytes", "counter", "Bytes received from clients.",
            lambda of: of.daemon.counts.received + sum([peer.received for peer in of.peers])),
     Metric("dataspace_sent_bytes", "counter", "Bytes sent to clients.",
@@ -256,7 +270,7 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
            lambda of: of.found.topics_still),
     Metric("dataspace_topic_commit_seconds", "histogram",
            "Time of one group of steps of durable topics to be on disk.",
-           lambda of: Buckets.of(of.daemon.topic_durations)),
+           lambda of: Buckets.of(of.daemon.parts[TOPICS].durations)),
 )
 
 SPACE: Final = ("space",)

@@ -17,10 +17,11 @@ import trio
 from dataspace.errors import Refused, UsageError
 from server.monitoring.metrics import Reading, readings
 from server.monitoring.survey import Frontiers, survey
+from server.topics.part import writers
 
 if TYPE_CHECKING:
     from server.monitoring.exposition import Exposition
-    from server.monitoring.state import DaemonState
+    from server.sessions.state import DaemonState
 
 FRESH_SECONDS: Final = 1.0
 """Seconds for which what was read is answered again."""
@@ -147,7 +148,7 @@ def ailments(daemon: DaemonState) -> Iterator[str]:
     Always: an answer shows that the loop turns; a disk that does not answer is noticed by the write that
     waits for it.
     """
-    for name, writer in daemon.writers:
+    for name, writer in writers(daemon):
         if writer.failure is not None:
             yield f"{name} has failed, the daemon's log says why"
         elif writer.full is not None:

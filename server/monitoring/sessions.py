@@ -20,13 +20,14 @@ from dataspace.errors import Refused
 from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Value
 from relay.delivery.followers import Follower
+from server.monitoring.measures import MEASURES
 from server.monitoring.survey import lag_of
 from server.owners.accounts import CONNECTION_BYTES, STREAM_BYTES
-from server.sessions.peer import Peer
+from server.sessions.peer import PEERS, Peer
 from server.spaces.sessions import id_of
 
 if TYPE_CHECKING:
-    from server.monitoring.state import DaemonState
+    from server.sessions.state import DaemonState
     from server.spaces.sessions import SessionState
     from server.spaces.space import HostedSpace
 
@@ -47,7 +48,7 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Arguments
         most = arguments["most"]
         found: list[Value] = []
         async with asker.work() as work:
-            for connection in list(daemon.guests.peers.values()):
+            for connection in list(daemon.parts[PEERS].values()):
                 if connection.state is not None and len(found) < most:
                     found.append(_connected(daemon, connection, connection.state))
                 if work.is_over:
@@ -109,7 +110,7 @@ def _wanted(said: str | int) -> str | int:
 
 def _all(daemon: DaemonState) -> Iterator[tuple[HostedSpace, Peer | None, SessionState]]:
     """Yields all sessions, with their connections."""
-    for connection in list(daemon.guests.peers.values()):
+    for connection in list(daemon.parts[PEERS].values()):
         if connection.state is not None:
             yield connection.hosted, connection, connection.state
     for hosted in list(daemon.spaces.values()):
@@ -125,7 +126,7 @@ def _named(name: str, state: SessionState) -> Map:
 def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Map:
     """Returns what is known of a session with a connection; O(streams and what waits for them)."""
     hosted = connection.hosted
-    rate, now = daemon.rates.of(connection), time.time_ns() // 1000
+    rate, now = daemon.parts[MEASURES].rates.of(connection), time.time_ns() // 1000
     streams = list(connection.streams.values())
     lag = lag_of(streams, hosted.space.epoch, now)
     waiting = [each.backlog for each in streams if isinstance(each.backlog, Follower)]

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from relay.delivery.followers import Follower
+from server.sessions.peer import PEERS
+from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from dataspace.topics.times import Antichain
     from relay.delivery.outbox import OutStream
     from server.home import Home
-    from server.monitoring.state import DaemonState
+    from server.sessions.state import DaemonState
     from server.topics.catalogue import Topics
 
 SLICE: Final = 1024
@@ -113,7 +115,7 @@ async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
     disk = await trio.to_thread.run_sync(_sizes, daemon.home, list(daemon.spaces))
     slowest = {name: Lag() for name in daemon.spaces}
     looked = 0
-    for connection in list(daemon.guests.peers.values()):
+    for connection in list(daemon.parts[PEERS].values()):
         hosted = connection.hosted
         streams = list(connection.streams.values())
         for at in range(0, len(streams), SLICE):
@@ -124,5 +126,5 @@ async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
             if looked >= SLICE:
                 looked = 0
                 await trio.lowlevel.checkpoint()
-    opened, still = frontiers.look(daemon.topics, trio.current_time())
+    opened, still = frontiers.look(daemon.parts[TOPICS].catalogue, trio.current_time())
     return Survey(slowest, disk, still, opened)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from server.config.model import Limits
     from server.sessions.counts import Counts
-    from server.sessions.peer import Peer
 
 PATIENCE: Final = 0.25
 """Seconds after which a connection without a hello makes room for another one, where there is none."""
@@ -58,8 +57,6 @@ class Guests:
         self._first_number = 0
         """The number before the first connection's."""
         self._all: dict[int, Guest] = {}
-        self.peers: dict[int, Peer] = {}
-        """The connections that speak the protocol, by number."""
         self.strangers: dict[int, Guest] = {}
         """The connections without a hello by number, in the order in which they came."""
         self.streams = 0
@@ -131,17 +128,7 @@ class Guests:
         if self.strangers.pop(guest.number, None) is not None:
             guest.account.give("strangers")
 
-    def enter_peer(self, peer: Peer) -> None:
-        """Counts a connection that speaks the protocol until ``left``; it has sent no hello yet."""
-        self.peers[peer.number] = peer
-        self._counts.connections += 1
-        self.enter(peer)
-        self.admit(peer)
-
     def left(self, guest: Guest) -> None:
         """Notes that a connection has ended."""
-        ended = self.peers.pop(guest.number, None)
-        if ended is not None:
-            self._counts.left(ended.hosted.name, ended.turns, ended.received, ended.sending.sent)
         self._all.pop(guest.number, None)
         self.greeted(guest)

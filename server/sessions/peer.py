@@ -27,13 +27,14 @@ from server.config.rights import OPEN, Permit
 from server.lane import Work
 from server.owners.accounts import STREAM_BYTES, Account
 from server.owners.bearers import LEASE, Bearer
+from server.parts import Part
 from server.sessions.watch import Who
 from server.spaces.keeping import ends_log
 from server.spaces.sessions import NUMBERS, SessionState, session_id
 
 if TYPE_CHECKING:
     from dataspace.kernel.changes import Epoch
-    from server.sessions.shared import Shared
+    from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
@@ -147,7 +148,7 @@ class Door(Protocol):
 class Peer(ABC):
     """One client of the daemon; a ``trusted`` one needs no token."""
 
-    def __init__(self, shared: Shared, door: Door, number: int, *, trusted: bool = False) -> None:
+    def __init__(self, shared: DaemonState, door: Door, number: int, *, trusted: bool = False) -> None:
         limits = shared.limits
         self.shared: Final = shared
         self.limits: Final = limits
@@ -329,7 +330,7 @@ class Peer(ABC):
         """Queues a control packet for the next flush; does nothing after a goodbye."""
         if isinstance(packet, _ERRORS):
             self.shared.watch.refused(self.who, packet.code, packet.text)
-            shown = self.bearer.shown(packet.text, self.shared.data)
+            shown = self.bearer.shown(packet.text, self.shared.place)
             packet = packet._replace(text=shown, url=self._instead(packet.url))
         self.sending.say(packet)
 
@@ -355,7 +356,7 @@ class Peer(ABC):
         """Writes what connections have to send: this one first, the others may be many."""
         if self.sending.is_touched:
             self.sending.flush()
-        self.shared.flush()
+        self.shared.flushing.flush()
 
     def fail(self, stream: OutStream, code: str, text: str, url: str = "") -> None:
         """Ends a stream with an error; ``url`` is where to open it instead."""
@@ -380,7 +381,7 @@ class Peer(ABC):
     def part(self, code: str, text: str, url: str = "") -> None:
         """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
         self.shared.watch.parted(self.who, code, text)
-        self.sending.part(code, self.bearer.shown(text, self.shared.data)[:4000], self._instead(url))
+        self.sending.part(code, self.bearer.shown(text, self.shared.place)[:4000], self._instead(url))
         self.flush()
 
     def dismiss(self, code: str, text: str, url: str = "") -> None:
@@ -421,12 +422,16 @@ class Peer(ABC):
         self.cancel()
 
 
+PEERS: Final = Part[dict[int, Peer]]("connections")
+"""The connections of a daemon that speak the protocol, by number."""
+
+
 class ConnectionQuota:
     """The places of one connection: as a stranger, as a connection, and for its streams."""
 
     __slots__ = ("_about", "_shared", "account")
 
-    def __init__(self, shared: Shared, principal: Principal) -> None:
+    def __init__(self, shared: DaemonState, principal: Principal) -> None:
         self._shared = shared
         self.account: Account = shared.accounts.of(principal)
         """The account of the address until the hello, and of the token, if there is one, from then on."""

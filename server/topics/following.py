@@ -73,7 +73,7 @@ class Producer:
 
 def stays(peer: Peer, refusal: Refused) -> Refused:
     """Returns a refusal about topics for a peer: a session about a space that is led apart does not move."""
-    moves = peer.reads or peer.hosted.name == MAIN or not peer.shared.leads_each
+    moves = peer.reads or peer.hosted.name == MAIN or not peer.shared.home.leads_each
     if moves or refusal.code not in p.FOLLOWING:
         return refusal
     return Refused(p.TOPICS_ELSEWHERE, f"topics are led with space {MAIN!r}: {refusal.text}", refusal.url)

@@ -25,7 +25,7 @@ from server.config.model import Web
 from server.config.principals import Principal
 from server.connections.listeners import Listener
 from server.owners.accounts import Account
-from server.sessions.shared import Shared
+from server.sessions.state import DaemonState
 from server.web.exchange import (
     App,
     ClientGone,
@@ -66,7 +66,7 @@ class Serve(Protocol):
 class WebListener:
     """What the connections of one listener have in common."""
 
-    shared: Shared
+    shared: DaemonState
     web: Web
     """The limits of a connection."""
     app: App
@@ -252,7 +252,7 @@ class WebDoor:
     """What ``accept`` needs for an HTTP listener; its connections run in ``peers``, and ask ``app``."""
 
     def __init__(
-        self, shared: Shared, serve: Serve, listener: Listener, web: Web, app: App, peers: trio.Nursery
+        self, shared: DaemonState, serve: Serve, listener: Listener, web: Web, app: App, peers: trio.Nursery
     ) -> None:
         """WebSockets go on as connections of ``serve``."""
         scheme = "https" if listener.address.tls else "http"

@@ -534,7 +534,7 @@ class RouteQueue:
             control,
             over=peer.close,
             beaten=peer.reached,
-            touch=peer.shared.touch,
+            touch=peer.shared.flushing.touch,
             lose=peer.lose,
             defect=peer.defect,
             holds=partial(peer.shared.surety.holds, peer),

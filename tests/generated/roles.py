@@ -42,6 +42,8 @@ from server.config.model import Config
 from server.config.rights import RIGHTS, Key, Rights
 from server.daemon import serve as serving
 from server.daemon.daemon import Daemon
+from server.sessions.peer import PEERS
+from server.topics.part import TOPICS, writers
 from tests.abuse.oracle import codes
 from tests.generated.test_verbs import JOB, NAMED, NOT_HERE, SECRET, Stated, base, ordered
 from tests.relay.store.memory import in_memory
@@ -201,8 +203,8 @@ class Scene:
             )
             for name, hosted in daemon.spaces.items()
         ]
-        clients = tuple(sorted(each.number for each in daemon.guests.peers.values() if not each.trusted))
-        return (*spaces, clients, len(daemon.topics), daemon.draining.wanted.is_set())
+        clients = tuple(sorted(each.number for each in daemon.parts[PEERS].values() if not each.trusted))
+        return (*spaces, clients, len(daemon.parts[TOPICS].catalogue), daemon.draining.wanted.is_set())
 
     async def prepare(self, made: Connection) -> None:
         """Makes what requests are about, at the leader."""
@@ -344,7 +346,7 @@ async def _fill_disk(scene: Scene) -> None:
     made, daemon = await scene.connect(0), scene.daemon(0)
     await made.say(p.Turn(1, "main", "", ((ASSERT, 1, Record("unwritten")),)))
     await made.say(p.Request(1, "join", Map({"topic": "unwritten", "durable": True})))
-    while not all(writer.full for _, writer in daemon.writers):  # noqa: ASYNC110  # these two meet it
+    while not all(writer.full for _, writer in writers(daemon)):  # noqa: ASYNC110  # these two meet it
         await trio.sleep(0.05)
 
 

@@ -31,6 +31,7 @@ from dataspace.wire.verbs import MEMBER, VERBS, RequestVerb
 from index.values.values import Map, Record, Value
 from server.config.model import SpaceConfig
 from server.config.rights import RIGHTS, Key, Rights
+from server.topics.part import TOPICS
 from tests.abuse.oracle import codes
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -239,7 +240,7 @@ class World:
 
     def state(self) -> Value:
         """Returns what a request that changes nothing leaves as it is."""
-        hosted, topics = self.made.hosted, self.made.daemon.topics
+        hosted, topics = self.made.hosted, self.made.daemon.parts[TOPICS].catalogue
         return (
             hosted.space.epoch,
             tuple(sorted(hosted.groups.by_name)),

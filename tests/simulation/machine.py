@@ -25,10 +25,10 @@ from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.store.staging import Staging
 from server.daemon import directory, followers
-from server.daemon.daemon import Daemon
 from server.daemon.lock import DataInUse
 from server.spaces.space import HostedSpace
 from server.topics.durable import Recovered
+from server.topics.part import DaemonTopics
 from tests.relay.store.memory import MemoryChains, MemoryStaged
 from tests.simulation.hosts import Host, here
 from tests.simulation.network import Count, Network, Socket
@@ -210,7 +210,7 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
     def locked(place: Path) -> Lock:
         return Lock(machine, place)
 
-    really_lead, really_open = HostedSpace.lead, Daemon.open_topics
+    really_lead, really_open = HostedSpace.lead, DaemonTopics.open
 
     def lead(self: HostedSpace, log: Log, staging: Staging) -> None:
         led(self.name, log.term, log.next_epoch, hasattr(self, "commits"))
@@ -219,9 +219,9 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
         assert isinstance(data, Path)
         (data / LogReader.FILE).touch()  # followers look for it
 
-    def open_topics(self: Daemon, journal: Journal, found: Recovered) -> None:
+    def open_topics(self: DaemonTopics, journal: Journal, found: Recovered) -> None:
         really_open(self, journal, found)
-        (directory.directory_of(self.config) / JournalReader.FILE).touch()
+        (directory.directory_of(self._daemon.config) / JournalReader.FILE).touch()
 
     sockets: Any = SimpleNamespace(
         socket=lambda *_: _Sender(machine),
@@ -237,6 +237,6 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
         patch.object(directory, "SqliteStaged", MemoryStaged),
         patch.object(directory, "has_tables", Path.exists),  # the tables are in memory, the file is empty
         patch.object(HostedSpace, "lead", lead),
-        patch.object(Daemon, "open_topics", open_topics),
+        patch.object(DaemonTopics, "open", open_topics),
     ):
         yield

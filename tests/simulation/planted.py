@@ -198,7 +198,7 @@ def clients_sent_to_itself(held: ExitStack) -> None:
     really = LeaderLink._take
 
     def take(self: LeaderLink, answer: Map) -> None:
-        really(self, Map({**dict(answer.pairs()), "url": self._daemon.url}))
+        really(self, Map({**dict(answer.pairs()), "url": self._daemon.here.url}))
 
     held.enter_context(patch.object(LeaderLink, "_take", take))
 
@@ -256,7 +256,7 @@ def members_sent_to_themselves(held: ExitStack) -> None:
     really = StoreContact._leaders
 
     def leaders(self: StoreContact, standings: Any) -> Any:
-        own = self._daemon.url
+        own = self._daemon.here.url
         found = really(self, standings)
         for hosted in self._daemon.spaces.values():
             if not hosted.leads and hosted.leader.url:

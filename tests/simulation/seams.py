@@ -28,7 +28,7 @@ from server.connections import listeners
 from server.connections.listeners import Listener
 from server.daemon import daemon
 from server.lane import Work
-from server.sessions import memory, shared
+from server.sessions import guests, memory, state
 from tests.simulation.hosts import here
 from tests.simulation.machine import FOLLOWERS_PORT
 from tests.simulation.network import Listening, Network
@@ -134,8 +134,8 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
         held.enter_context(patch.object(listeners, "_open_tcp", listen))
         held.enter_context(patch.object(listeners, "_open_unix", listen_to_followers))
-        held.enter_context(patch.object(shared, "_numbers", _Numbers()))
-        for module in (daemon, memory, shared):  # what this process has is that of many lives
+        held.enter_context(patch.object(guests, "_numbers", _Numbers()))
+        for module in (daemon, memory, state):  # what this process has is that of many lives
             held.enter_context(patch.object(module, "resident_bytes", lambda: RESIDENT))
         held.enter_context(patch.object(threading.Thread, "start", _no_thread))
         for name in ("collect", "freeze", "set_threshold"):  # of this process, which has many lives

@@ -22,6 +22,7 @@ from index.patterns.text import parse_pattern
 from index.values.values import Map, Value, key
 from server.conditions import commit_at_once
 from server.config.rights import Key, Rights
+from server.sessions.peer import PEERS
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import Inside, Wire, inside
@@ -342,7 +343,7 @@ async def test_a_connection_that_ends_while_it_is_looked_for_changes_nothing(tmp
                 await wire.say(p.Turn(1, "main", "ops", ((WITHDRAW, parse_pattern("_")),)))
                 await other.say(p.Turn(1, "main", "", ((ASSERT, 1, "here"),)))
                 assert isinstance(await other.hear(), p.Accepted), "no other turn waits for it"
-                first = made.daemon.guests.peers[1]
+                first = made.daemon.parts[PEERS][1]
                 first.cancel()
                 await first.wait_ended()
             assert len(made.hosted.space.claims(OWNER)) == MANY
@@ -362,7 +363,7 @@ async def test_an_exception_at_any_line_leaves_all_or_nothing(
     async with inside(tmp_path) as made:
         wire = made.connect()
         await wire.greet()
-        hosted, peer = made.hosted, made.daemon.guests.peers[1]
+        hosted, peer = made.hosted, made.daemon.parts[PEERS][1]
         hosted.commit(OWNER, [(ASSERT, 1, Record("config", "speed", 0)), (ASSERT, 2, Record("kept"))])
         now, struck, at = 0, True, 1 + len(error.__name__)
         while struck:

@@ -16,6 +16,7 @@ from relay.store.errors import LogFailed
 from server.config.model import Config
 from server.daemon.daemon import Daemon
 from server.spaces.space import HostedSpace
+from server.topics.part import TOPICS
 
 OWNERS = ["session:1", "session:2", "session:3"]
 
@@ -50,7 +51,7 @@ def hosted(tmp_path: Path) -> Iterator[HostedSpace]:
         daemon.main.commit(owner, [(ASSERT, at, Record("p", at))])
     yield daemon.main
     daemon.main.staging.close()
-    daemon.durable_topics.writer.journal.close()
+    daemon.parts[TOPICS].durable.writer.journal.close()
     with_log.close()
 
 

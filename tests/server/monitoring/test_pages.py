@@ -17,7 +17,7 @@ from server.config.model import Config
 from server.daemon.serve import serve
 from server.monitoring import admin
 from server.monitoring.admin import PLACES
-from server.monitoring.state import Readiness
+from server.sessions.state import Readiness
 from tests.server.monitoring.conftest import Served
 from tests.server.monitoring.scraping import all_of, get, read_page
 

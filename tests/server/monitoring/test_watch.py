@@ -15,7 +15,7 @@ import dataspace
 from dataspace import Map, ProtocolError, Record, Refused
 from server.config.model import Config, Logging, Slow
 from server.daemon.serve import serve
-from server.monitoring import state
+from server.monitoring import measures
 from server.sessions.counts import MOST_CODES, count
 from tests.server.monitoring.conftest import KEYS, OPERATOR, SENSOR
 
@@ -59,7 +59,7 @@ async def test_rules_that_use_much_of_a_second_are_named(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state, "RULES_PAUSE", 0.01)
+    monkeypatch.setattr(measures, "RULES_PAUSE", 0.01)
     url = await started(tmp_path, nursery, Slow(turn=0, request=0, replay=0, rules=1e-9))
     async with dataspace.connect(url) as space:
         await space.assert_(Record("rule", "near", "near($x) <- at($x)."))

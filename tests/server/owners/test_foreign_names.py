@@ -25,6 +25,7 @@ from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map, Record, Value
 from server.config.model import Limits
 from server.config.rights import Key, Rights
+from server.topics.part import TOPICS
 from tests.relay.store.files import storage_of
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, Wire, inside
@@ -274,7 +275,7 @@ class World:
             await mine.ask("take", {"group": "jobs", "pattern": JOB}),
         ]
         assert done == [APART] * len(done)
-        self._entries = {name: self.made.daemon.topics.find(name) for name in ("t", "m")}
+        self._entries = {name: self.made.daemon.parts[TOPICS].catalogue.find(name) for name in ("t", "m")}
         self._owners = self.made.hosted.space.owners()
         self._clients = {
             name: self.made.hosted.clients.get(name) for name in (self.passing, "robot", self.job)
@@ -290,7 +291,7 @@ class World:
 
     def state(self) -> dict[str, object]:
         """All that is the owner's now."""
-        hosted, topics = self.made.hosted, self.made.daemon.topics
+        hosted, topics = self.made.hosted, self.made.daemon.parts[TOPICS].catalogue
         ledger = self._entries["t"].ledger
         assert ledger is not None
         return {

@@ -12,6 +12,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.version import compiled_parts
 from dataspace.wire import packets as p
 from index.values.values import Map
+from server.sessions.peer import PEERS
 from server.spaces.space import HostedSpace
 from tests.server.peers import fact, hello, opening, turn
 from tests.server.streams.inside import inside
@@ -57,7 +58,7 @@ async def test_a_session_is_ended_with_an_address(tmp_path: Path) -> None:
     async with inside(tmp_path) as daemon:
         wire = daemon.connect()
         await wire.greet()
-        (peer,) = daemon.daemon.guests.peers.values()
+        (peer,) = daemon.daemon.parts[PEERS].values()
         peer.dismiss("moved", "another daemon leads", LEADER)
         assert await wire.hear() == p.Bye("moved", "another daemon leads", LEADER)
         assert await wire.hear() is None

@@ -13,6 +13,7 @@ import dataspace
 from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from index.values.values import Value
+from server.sessions.peer import PEERS
 from server.spaces.endings import Departures
 from tests.server.peers import Peer, fact, opening, turn
 from tests.server.streams.inside import inside
@@ -117,7 +118,7 @@ async def test_a_session_ends_whose_connection_is_cancelled_while_it_waits_for_o
         await wire.greet()
         await wire.say(turn(1, (ASSERT, 1, fact(1))))
         assert isinstance(await wire.hear(), p.Accepted)
-        (connection,) = daemon.daemon.guests.peers.values()
+        (connection,) = daemon.daemon.parts[PEERS].values()
         soon = Departures.soon
 
         def end_and_cancel(departures: Departures, owners: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from dataspace.wire import packets as p
 from server.connections.acting import ActingPeer
 from server.owners.turn_numbers import WINDOW
 from server.sessions import requests
+from server.sessions.peer import PEERS
 from tests.server.peers import Peer, fact, turn
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -93,7 +94,7 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
         async with daemon.daemon.lane.work("another"):
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old], p.Ping(1))
             await _settle(daemon)
-            connection = daemon.daemon.guests.peers[1]
+            connection = daemon.daemon.parts[PEERS][1]
             assert isinstance(connection, ActingPeer)
             assert len(connection._old_turns._wanted) <= 10
         heard = [await wire.hear() for _ in range(len(old) + 1)]

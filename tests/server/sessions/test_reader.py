@@ -23,6 +23,7 @@ from server.config.model import Config
 from server.connections.acting import ActingPeer
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
+from server.sessions.peer import PEERS
 from tests.server.peers import Peer, packed
 
 FACT: Final = Record("said", 1)
@@ -180,7 +181,7 @@ async def test_a_connection_has_a_task_only_while_something_waits(
             assert await space.request("status", Map())
             assert tasks_of(daemon.peers) == 1
         with trio.fail_after(20):
-            while daemon.guests.peers or tasks_of(daemon.peers):  # noqa: ASYNC110  # as above
+            while daemon.parts[PEERS] or tasks_of(daemon.peers):  # noqa: ASYNC110  # as above
                 await trio.sleep(0.01)
 
 
@@ -206,7 +207,7 @@ async def test_every_end_of_a_connection_retracts_its_facts_and_leaves_nothing(
                             await trio.sleep(0.05)
                 (served_peer,) = [
                     each
-                    for each in daemon.guests.peers.values()
+                    for each in daemon.parts[PEERS].values()
                     if each.state is not None and each.state.client.name == "~ends"
                 ]
                 number = served_peer.number
@@ -227,7 +228,7 @@ async def test_every_end_of_a_connection_retracts_its_facts_and_leaves_nothing(
                 with trio.fail_after(20):
                     epoch = await held.next_epoch()
                     assert epoch is not None and epoch.removed == [(1,)]
-                    while len(daemon.guests.peers) > 1:  # noqa: ASYNC110  # its end is what is tested
+                    while len(daemon.parts[PEERS]) > 1:  # noqa: ASYNC110  # its end is what is tested
                         await trio.sleep(0.01)
             await trio.sleep(0.3)  # deadlines that were set may still name it
             gc.collect()
@@ -291,7 +292,7 @@ async def test_a_defect_in_a_heartbeat_ends_its_session_alone(
     async with daemon_at(tmp_path, monkeypatch) as (daemon, url), Peer(url) as peer, Peer(url) as other:
         await peer.say(p.Hello(p.VERSION, "~beats", "", Wanted(heartbeat=0.2).packed()))
         assert isinstance(await peer.hear(), p.Welcome)
-        (served_peer,) = [each for each in daemon.guests.peers.values() if each.state is not None]
+        (served_peer,) = [each for each in daemon.parts[PEERS].values() if each.state is not None]
         served_peer.sending._beaten = lambda: 1 // 0  # type: ignore[attr-defined]  # what streams have to say
         with trio.fail_after(20):
             bye = (await peer.rest())[-1]
@@ -306,7 +307,7 @@ async def test_what_comes_while_a_task_of_another_feature_waits_for_room_is_answ
     async with daemon_at(tmp_path, monkeypatch) as (daemon, url), Peer(url) as peer:
         await peer.greet("~room")
         await trio.sleep(0.5)  # its task has ended
-        (served_peer,) = daemon.guests.peers.values()
+        (served_peer,) = daemon.parts[PEERS].values()
         commits = daemon.main.writer
         most, commits._limit_epochs = commits._limit_epochs, -1  # so that there is no room
 

@@ -32,6 +32,7 @@ from server.daemon.daemon import Daemon
 from server.owners.accounts import Account
 from server.owners.bearers import Bearer
 from server.spaces.sessions import NUMBERS, SessionState
+from server.topics.part import TOPICS
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +104,7 @@ class Life:
 
     def end(self) -> None:
         self.hosted.staging.close()
-        self.daemon.durable_topics.writer.journal.close()
+        self.daemon.parts[TOPICS].durable.writer.journal.close()
         self.log.close()
 
 

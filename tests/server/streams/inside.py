@@ -25,7 +25,9 @@ from server.config.rights import Key
 from server.connections.acting import ActingPeer
 from server.connections.connection import Connection
 from server.daemon.daemon import Daemon
+from server.sessions.peer import PEERS
 from server.spaces.space import HostedSpace
+from server.topics.part import TOPICS
 from tests.server.peers import hello, packed
 
 
@@ -90,8 +92,10 @@ class Inside:
         number = next(self._numbers)
         daemon = self.daemon
         door = Connection(SocketLink(ours), daemon.limits)
-        peer = ActingPeer(daemon, door, number, daemon.verbs, daemon.topic_connections, trusted=trusted)
-        daemon.guests.peers[number] = peer
+        peer = ActingPeer(
+            daemon, door, number, daemon.verbs, daemon.parts[TOPICS].connections, trusted=trusted
+        )
+        daemon.parts[PEERS][number] = peer
         door.begin(peer)
         self.wires.append(Wire(theirs))
         return self.wires[-1]
@@ -116,7 +120,7 @@ async def inside(
         async with trio.open_nursery() as writers:
             for each in hosted:
                 writers.start_soon(each.commits.run)
-            writers.start_soon(daemon.durable_topics.writer.run)
+            writers.start_soon(daemon.parts[TOPICS].durable.writer.run)
             for each in hosted:
                 await each.commits.wait_durable(each.space.epoch)
             async with trio.open_nursery() as nursery:
@@ -132,9 +136,9 @@ async def inside(
             with trio.CancelScope(shield=True):
                 for each in hosted:
                     await each.commits.close()
-                await daemon.durable_topics.writer.close()
+                await daemon.parts[TOPICS].durable.writer.close()
     finally:
-        daemon.durable_topics.writer.journal.close()
+        daemon.parts[TOPICS].durable.writer.journal.close()
         for each in hosted:
             each.staging.close()
         for _, each_log in logs:

@@ -20,6 +20,7 @@ from index.values.values import Map, Value
 from relay.delivery.followers import Delivery
 from relay.delivery.pacing import Pacing
 from server.connections.acting import ActingPeer
+from server.sessions.peer import PEERS
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -108,7 +109,7 @@ async def test_a_stream_that_waits_for_its_turn_is_not_said_to_know_all(tmp_path
         await client.heard()
         epoch = client.turn()
         await client.daemon.hosted.commits.wait_durable(epoch)
-        (connection,) = client.daemon.daemon.guests.peers.values()
+        (connection,) = client.daemon.daemon.parts[PEERS].values()
         assert isinstance(connection, ActingPeer)
         assert await client.heard() == []
         assert connection.observations.reached() == []

@@ -22,6 +22,7 @@ from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
 from server.connections.acting import ActingPeer
+from server.sessions.peer import PEERS
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -92,7 +93,7 @@ class Machine:
         await self._release()
         await self._rest()
         await trio.testing.wait_all_tasks_blocked()
-        (connection,) = self._daemon.daemon.guests.peers.values()
+        (connection,) = self._daemon.daemon.parts[PEERS].values()
         assert isinstance(connection, ActingPeer)
         assert not connection.streams and not self._daemon.daemon.guests.streams
         assert not connection.observations._marks and not self._daemon.daemon.delivery.patterns

@@ -15,6 +15,7 @@ from server.config.principals import Quotas
 from server.connections.listeners import accept, open_listeners
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
+from server.topics.part import TOPICS
 from server.web.connection import WebDoor
 from server.web.exchange import App
 from tests.server.web_client import Doors
@@ -50,7 +51,7 @@ async def listen(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Listen]
             logs = [(each, Log.open(tmp_path)) for each in config.all_spaces()]
             made = Daemon(config, logs)
             held.callback(logs[0][1].close)
-            held.callback(made.durable_topics.writer.journal.close)
+            held.callback(made.parts[TOPICS].durable.writer.journal.close)
             held.callback(made.main.staging.close)
             made.peers = nursery
             (listener,) = await open_listeners(config)

@@ -18,8 +18,7 @@ from index.values.values import Record
 from relay.delivery.outbox import OutStream
 from relay.delivery.packed import Backlog
 from server.sessions.flushing import Surety
-from server.sessions.peer import Peer
-from server.sessions.shared import always
+from server.sessions.peer import PEERS, Peer
 from server.web.inner import Caller, EventBatch, RouteDoor, RouteQueue, ServingDaemon, decoded, inner_session
 from tests.server.streams.inside import inside
 
@@ -47,7 +46,7 @@ class Waiting:
 class Sure:
     """What peers share, as far as a queue asks: this daemon is sure to lead, so that nothing is held."""
 
-    surety = Surety(always, 0.0)
+    surety = Surety(lambda: True, 0.0)
 
 
 class Nobody:
@@ -146,7 +145,7 @@ async def test_a_session_that_is_dismissed_says_why_and_gives_all_back(tmp_path:
         daemon.peers = nursery
         with pytest.raises(ProtocolError, match="an administrator has ended this session"):
             async with inner_session(cast("ServingDaemon", daemon), Caller("10.0.0.7:80", "")) as session:
-                (peer,) = daemon.guests.peers.values()
+                (peer,) = daemon.parts[PEERS].values()
                 assert isinstance(peer.door, RouteDoor) and peer.own.owner
                 reading = session.open({"pattern": Record("some", capture("n"))})
                 await reading.next()
@@ -154,7 +153,7 @@ async def test_a_session_that_is_dismissed_says_why_and_gives_all_back(tmp_path:
                 peer.dismiss("ended", "an administrator has ended this session")
                 while True:
                     await reading.next()
-        assert not daemon.guests.peers and not daemon.guests and not daemon.guests.streams
+        assert not daemon.parts[PEERS] and not daemon.guests and not daemon.guests.streams
         assert not len(made.hosted.space.index)
 
 
@@ -164,7 +163,7 @@ async def test_a_session_ends_with_its_route(tmp_path: Path) -> None:
         daemon.peers = nursery
         with trio.move_on_after(0.05):
             async with inner_session(cast("ServingDaemon", daemon), Caller("10.0.0.7:80", "")) as session:
-                (peer,) = daemon.guests.peers.values()
+                (peer,) = daemon.parts[PEERS].values()
                 await session.open({"pattern": Record("some", capture("n"))}).next()
                 await trio.sleep_forever()
         await peer.wait_ended()

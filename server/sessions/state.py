@@ -1,7 +1,6 @@
-"""What all peers share: the spaces, the limits, the memory, and the places of silent connections.
+"""The state of a daemon that its peers and features share: spaces, limits, memory, connections, its role.
 
-Apart from the daemon, which extends it, so that peers and features can name its class: they stand below the
-doors, and the daemon above them.
+What a feature keeps is under a key of its own in ``parts``.
 
 Always: the spaces are there before the first peer.
 """
@@ -9,18 +8,22 @@ Always: the spaces are there before the first peer.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.transport.reactor import Reactor
+from dataspace.wire.features import MAIN
 from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
+from server.config.model import own_name
 from server.config.principals import MEMBER, Principal
 from server.config.rights import Keys, Permit, permit_of_follower
 from server.lane import Lane
 from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.owners.bearers import Bearer
+from server.parts import Parts
 from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing, Surety
 from server.sessions.guests import Guests
@@ -33,32 +36,57 @@ from server.spaces.traces import Recorder
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from index.values.values import Value
     from relay.log.notes import KnownSession
     from server.config.model import Config, Limits
+    from server.home import Home
 
 REPLAY_BYTES: Final = 256 << 10
 """About what a replay holds while it reads."""
 
 
-def always() -> bool:
-    """Returns True."""
-    return True
+STARTING: Final = "the daemon is starting"
+STOPPING: Final = "the daemon is stopping"
 
 
-async def no_follower(proof: str) -> str | None:
-    """Returns None: no daemon follows this one."""
-    await trio.lowlevel.checkpoint()
-    return None
+class Readiness:
+    """Why no clients should be sent to the daemon now; nothing while they should.
+
+    Always: a daemon that has begun to end is not ready again.
+
+    >>> readiness = Readiness()
+    >>> readiness.begin(); readiness.reason
+    ''
+    >>> readiness.end("draining"); readiness.begin(); readiness.reason
+    'draining'
+    """
+
+    def __init__(self) -> None:
+        self.reason = STARTING
+        self._over = False
+
+    def begin(self) -> None:
+        """Notes that clients are admitted; does nothing after ``end``."""
+        if not self._over:
+            self.reason = ""
+
+    def end(self, reason: str = STOPPING) -> None:
+        """Notes that no more clients should come, for good; the first reason stays."""
+        if not self._over:
+            self._over, self.reason = True, reason
 
 
-class Shared:
-    """The parts of the daemon that each peer uses."""
+@dataclass(slots=True)
+class Here:
+    """How other daemons name this one, and where clients reach it once it listens."""
 
-    main: HostedSpace
-    """The space of a peer before its hello."""
+    name: str
+    url: str = ""
+    web: str = ""
+
+
+class DaemonState:
+    """The spaces and connections of a daemon, and what all of them use."""
 
     peers: trio.Nursery
     """Runs connections, and all other tasks that end before the logs are closed."""
@@ -66,11 +94,14 @@ class Shared:
     has_ended = False
     """True once no task of a peer can begin any more."""
 
-    def __init__(self, config: Config, counts: Counts, recorder: Recorder | None = None) -> None:
+    def __init__(self, config: Config, home: Home, counts: Counts, recorder: Recorder | None = None) -> None:
         """The daemon adds the spaces before the first peer comes."""
         self.config = config
-        self.data = str(config.data)
-        """The path of the daemon's data, which no client is shown."""
+        self.home: Final = home
+        self.here = Here(config.cluster.name or own_name())
+        self.readiness = Readiness()
+        self.parts: Final = Parts()
+        """What features keep."""
         self.limits: Limits = config.limits
         self.keys = Keys(config.keys)
         """The tokens that are valid now."""
@@ -81,19 +112,12 @@ class Shared:
         """The connections."""
         self.recorder = recorder
         """Where turns are traced; None where they are not."""
-        self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
-        self.leads_each = False
-        """True if each space is led by itself, so that topics may be led by another daemon than a space."""
-        self.surety = Surety(always, 0.0)
+        self.flushing: Final = Flushing(None if recorder is None else recorder.flushed)
+        """Writes to the sockets what connections have to send."""
+        self.surety = Surety(home.is_sure, config.cluster.lease)
         """Holds what clients are sent while another daemon may lead: see ``Home``."""
-        self.follower: Callable[[str], Awaitable[str | None]] = no_follower
-        """Returns the name of the daemon that follows this one and shows a proof: see ``Home``."""
         self.reactor: Reactor | None = None
         """Where sockets are read without tasks, once the daemon runs; None where they are not."""
-        self.touch = flushing.touch
-        """Includes a queue in the next flush."""
-        self.flush = flushing.flush
-        """Writes to the sockets what connections have to send."""
         room = MemoryBudget(waiting_limit(config.limits.waiting_bytes, self.memory.limit))
         self.delivery = Delivery(room)
         """The memory in which changes wait for observers, and the costs of slow observers."""
@@ -107,12 +131,42 @@ class Shared:
         self.watch = Watch(counts, config.logging.slow)
         """Where refusals, goodbyes and slow turns are reported."""
 
+    @property
+    def main(self) -> HostedSpace:
+        """The space of a peer before its hello; whoever leads it leads the topics."""
+        return self.spaces[MAIN]
+
+    @property
+    def place(self) -> str:
+        """The path of the data, which no client is shown."""
+        return str(self.config.data)
+
     def find_space(self, name: str) -> HostedSpace:
         """Returns the space of that name; raises ``Refused`` if there is none."""
         found = self.spaces.get(name)
         if found is None:
             raise no_space(name, self.spaces)
         return found
+
+    # -- roles ----------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """True if this daemon writes its log, rather than following the log of another one."""
+        return self.main.leads
+
+    def follows(self, space: str) -> bool:
+        """True if another daemon takes the turns of a space of this name."""
+        hosted = self.spaces.get(space)
+        return hosted is not None and not hosted.leads
+
+    def check_leads(self, space: str) -> None:
+        """Raises ``Refused``, with the address of the leader, if turns of a space are made elsewhere."""
+        self.spaces[space].check_leads()
+
+    def leader_web(self, space: str) -> str:
+        """Where the leader of a space serves HTTP; empty if it does not, or none is known."""
+        return self.spaces.get(space, self.main).leader.web
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -123,7 +177,7 @@ class Shared:
         """
         if not isinstance(token, str) or not token.startswith(MEMBER):
             return None
-        name = await self.follower(token)
+        name = await self.home.follower(token)
         return None if name is None else permit_of_follower(name)
 
     def returning(self, known: KnownSession) -> tuple[Bearer, Account] | None:
@@ -134,12 +188,13 @@ class Shared:
         return None if permit is None else (Bearer(permit, principal), self.accounts.of(principal))
 
     def memory_parts(self) -> Counter[str]:
-        """Returns about how many bytes each part has in use, beside the code; O(spaces)."""
+        """Returns about how many bytes each part has in use, beside the code; O(spaces and connections)."""
         parts = Counter(
             waiting=self.delivery.room.used + self.delivery.room.states,
             replays=REPLAY_BYTES * (self.limits.all_replays - self.replays.value),
             connections=CONNECTION_BYTES * len(self.guests),
         )
+        parts.update(self.parts.sizes())
         for each in self.spaces.values():
             parts.update(memory_parts(each))
         return parts

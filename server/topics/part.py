@@ -1,0 +1,92 @@
+"""The topics of a daemon: those in memory, those on disk, what groups read of them, and who uses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from relay.journal.writer import TopicWriter
+from relay.store.durations import Durations
+from relay.store.errors import closed_on_failure
+from server.parts import Part
+from server.spaces.space import now
+from server.topics.catalogue import Topics
+from server.topics.dividing import DividedTopics
+from server.topics.durable import DurableTopics, Recovered
+from server.topics.following import TopicConnections
+
+if TYPE_CHECKING:
+    from dataspace.errors import Refused
+    from relay.journal.journal import Journal
+    from relay.log.writer import GroupCommit
+    from server.sessions.state import DaemonState
+
+
+class DaemonTopics:
+    """The topics of one daemon, which are led with the space ``main``."""
+
+    def __init__(self, daemon: DaemonState) -> None:
+        self._daemon = daemon
+        retained = daemon.config.limits.retained_bytes
+        self.catalogue = Topics(
+            now, daemon.system, daemon.memory.admit, retained=retained, elsewhere=self._elsewhere
+        )
+        self.durable = DurableTopics(
+            self.catalogue, daemon.flushing.flush, lambda: daemon.main.settings.retention
+        )
+        self.durable.needed = self._needed
+        self.durable.moved = self._moved
+        self.divided = DividedTopics(self.catalogue, self.durable)
+        """What groups read of durable topics."""
+        self.connections = TopicConnections(self.catalogue, self.durable)
+
+    def open_journal(self) -> tuple[Journal, Recovered]:
+        """Opens the durable topics, to be written; blocks, for each topic."""
+        accept_damage = self._daemon.config.accept_damage
+        journal = self._daemon.home.open_journal(accept_damage=accept_damage)
+        with closed_on_failure(journal):
+            return journal, self.durable.recovered(journal, accept_damage=accept_damage)
+
+    def open(self, journal: Journal, found: Recovered) -> None:
+        """Has the durable topics go on, in a daemon that leads."""
+        self.durable.open(journal, found)
+
+    def follow(self) -> None:
+        """Reads the durable topics of the leader, in a daemon that follows."""
+        self.durable.follow(self._daemon.home.follow_journal())
+
+    @property
+    def writer(self) -> TopicWriter | None:
+        """What writes durable topics to the disk; None in a daemon that follows."""
+        return self.durable.writer if self.durable.is_open else None
+
+    @property
+    def durations(self) -> Durations:
+        """How long the groups of steps of durable topics took to be on disk."""
+        return Durations() if self.writer is None else self.writer.durations
+
+    def _elsewhere(self) -> Refused | None:
+        """Returns the refusal of what only a leader has, in a daemon that follows."""
+        return None if self._daemon.leads else self._daemon.main.leader.refusal()
+
+    def _needed(self, topic: int) -> int | None:
+        """Returns the completed epoch after which groups need a topic, by its identity; None if none does."""
+        known = [each.groups.noted.needs_of_topic(topic) for each in self._daemon.spaces.values()]
+        return min([each for each in known if each is not None], default=None)
+
+    def _moved(self) -> None:
+        for hosted in self._daemon.spaces.values():
+            if hosted.groups.of_topics:
+                hosted.groups.topics_moved.set()
+
+
+TOPICS: Final = Part[DaemonTopics]("topics")
+
+
+def writers(daemon: DaemonState) -> list[tuple[str, GroupCommit | TopicWriter]]:
+    """Returns all writers to the disk, by name; none in a daemon that follows."""
+    written: list[tuple[str, GroupCommit | TopicWriter]] = [
+        (f"the log of space {name}", hosted.writer) for name, hosted in daemon.spaces.items() if hosted.leads
+    ]
+    if (topics := daemon.parts[TOPICS].writer) is not None:
+        written.append((TopicWriter.NAME, topics))
+    return written
