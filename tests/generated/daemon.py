@@ -715,10 +715,10 @@ class DaemonRun:
         self.carry_out(Post(DURABLE, ((SEND, Record("last")),)))
         while True:
             before, claims = self.seen, self.claims()
-            if self.ask("sync") == before:  # what is shown with the answer may be newer than the claims
+            if self.ask("sync") == before == self.seen:  # an epoch that is shown now is newer than the claims
                 break
             self.settle()
-        self.settle(claims)
+        self._add_segment(model.Segment(self._lanes(), tuple(self.epochs), micros(), claims))
         self._read_log()
         one = model.Daemon()
         one.is_exact = False  # an earlier program may have killed the daemon
