@@ -16,6 +16,7 @@ from index.patterns.events import Captures
 from index.patterns.patterns import matcher
 from index.values.positions import MISSING
 from index.values.values import Map, Value
+from server.features import Feature
 from server.owners.bearers import LEASE, parted
 from server.sessions.peer import Peer
 from server.sessions.requests import Unwritten, Verb
@@ -200,3 +201,5 @@ VERBS: Final[Mapping[str, Verb]] = {
     "owners": _owners,
     "withdraw": _withdraw,
 }
+
+FEATURE: Final = Feature(name="claims", verbs=lambda _: VERBS)

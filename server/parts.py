@@ -1,6 +1,6 @@
 """What features keep in a daemon, each under a key of its own, so that the core names none of them.
 
->>> GREETING = Part[str]("greeting")
+>>> GREETING = PartKey[str]("greeting")
 >>> parts = Parts()
 >>> parts.add(GREETING, "hello"); parts[GREETING]
 'hello'
@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Part(Generic[T]):
+class PartKey(Generic[T]):
     """A key."""
 
     def __init__(self, name: str) -> None:
@@ -27,21 +27,21 @@ class Parts:
     """The parts of one daemon."""
 
     def __init__(self) -> None:
-        self._values: Final[dict[Part[Any], object]] = {}
+        self._values: Final[dict[PartKey[Any], object]] = {}
         self._sizes: Final[dict[str, Callable[[], int]]] = {}
 
-    def add(self, key: Part[T], value: T, size: Callable[[], int] | None = None) -> None:
+    def add(self, key: PartKey[T], value: T, size: Callable[[], int] | None = None) -> None:
         """Adds a part once; ``size`` returns about how many bytes of memory it has in use, in O(1)."""
         assert key not in self._values, key.name
         self._values[key] = value
         if size is not None:
             self._sizes[key.name] = size
 
-    def __getitem__(self, key: Part[T]) -> T:
+    def __getitem__(self, key: PartKey[T]) -> T:
         """Returns a part; ``KeyError`` if the daemon does not have it."""
         return self._values[key]  # type: ignore[return-value]  # as ``add`` was given it
 
-    def get(self, key: Part[T]) -> T | None:
+    def get(self, key: PartKey[T]) -> T | None:
         """Returns a part; None if the daemon does not have it."""
         return self._values.get(key)  # type: ignore[return-value]  # as above
 

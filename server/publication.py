@@ -33,6 +33,7 @@ from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
 from index.values.values import Map, Value
 from server.conditions import Judgement, reading
 from server.config.rights import OPEN, Permit
+from server.features import Feature
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
 from server.owners.turn_numbers import is_applied, refusal
@@ -517,3 +518,5 @@ VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
     "discard": _discard,
     "publish": _publish,
 }
+
+FEATURE: Final = Feature(name="publication", verbs=lambda _: VERBS)

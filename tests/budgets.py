@@ -14,15 +14,15 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     41978  index/ dataspace/ relay/ server/
-groups    3096  relay/groups/ server/groups/ server/spaces/groups/ server/monitoring/groups.py server/topics/dividing.py server/web/routes/groups.py server/cli/once/groups.py server/cli/lasting/consume.py
-topics    4019  dataspace/topics/ relay/topics/ relay/journal/ relay/following/topics.py relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/ server/web/routes/topics.py server/cli/lasting/topic.py
-archive   4038  relay/archive/ relay/objects/ server/archiving/ server/daemon/erasing.py server/cli/archive.py server/cli/once/erasing.py
-cluster   2945  relay/following/ relay/store/postgres/ server/cluster/ server/daemon/followers.py server/daemon/readers.py server/daemon/directory.py server/daemon/lock.py server/daemon/moving.py server/daemon/homes.py server/cli/cluster.py
-hosting   3198  dataspace/actors/ dataspace/running/ server/hosting/
-tracing    416  server/tracing/ server/spaces/traces.py
+core     41906  index/ dataspace/ relay/ server/
+groups    3125  relay/groups/ server/groups/ server/spaces/groups/ server/topics/dividing.py server/web/routes/groups.py server/cli/once/groups.py server/cli/lasting/consume.py
+topics    4095  dataspace/topics/ relay/topics/ relay/journal/ relay/following/topics.py relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/ server/web/routes/topics.py server/cli/lasting/topic.py
+archive   4088  relay/archive/ relay/objects/ server/archiving/ server/cli/archive.py server/cli/once/erasing.py
+cluster   2975  relay/following/ relay/store/postgres/ server/cluster/ server/daemon/followers.py server/daemon/readers.py server/daemon/directory.py server/daemon/lock.py server/daemon/moving.py server/daemon/homes.py server/cli/cluster.py
+hosting   3209  dataspace/actors/ dataspace/running/ server/hosting/
+tracing    433  server/tracing/ server/spaces/traces.py
 copies    1345  relay/backup/ server/upkeep.py server/copying.py
-turns     1241  server/claims.py server/conditions.py server/publication.py server/spaces/ledger.py server/spaces/conditions.py server/spaces/packed.py
+turns     1243  server/claims.py server/conditions.py server/publication.py server/spaces/ledger.py server/spaces/conditions.py server/spaces/packed.py
 web       2829  server/web/ server/cli/once/inspector.py
 streams   2792  dataspace/streams/
 flows     1911  dataspace/flows/

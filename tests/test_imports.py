@@ -75,6 +75,7 @@ server
 server/system               dataspace/kernel dataspace/wire
 server/lane
 server/logs
+server/metrics              relay/store
 server/parts
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log relay/store
 server/home                 relay/following relay/journal relay/log relay/store server/config
@@ -82,23 +83,24 @@ server/owners               dataspace/kernel relay/log server/config server/lane
 server/spaces/groups        dataspace/kernel dataspace/wire relay/following relay/groups relay/journal relay/log relay/store relay/topics server/config server/lane server/logs server/owners
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/groups relay/log relay/store server/config server/home server/lane server/logs server/owners server/spaces/groups server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/home server/lane server/logs server/owners server/parts server/spaces server/system
-server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
+server/features             server/metrics server/sessions server/spaces
+server/claims               dataspace/kernel dataspace/wire server/features server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
-server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system
-server/groups               dataspace/wire relay/delivery relay/groups relay/store server/config server/sessions server/spaces/groups
-server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/owners server/sessions server/spaces server/spaces/groups
-server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/log relay/store relay/topics server/lane server/owners server/parts server/sessions server/spaces server/system
-server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/lane server/logs server/sessions server/spaces
+server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/features server/lane server/owners server/sessions server/spaces server/system
+server/groups               dataspace/kernel dataspace/wire relay/delivery relay/groups relay/store server/config server/features server/metrics server/sessions server/spaces server/spaces/groups server/system
+server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/features server/owners server/sessions server/spaces server/spaces/groups
+server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/log relay/store relay/topics server/features server/lane server/metrics server/owners server/parts server/sessions server/spaces server/system
+server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/features server/lane server/logs server/parts server/sessions server/spaces
 server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/groups server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
 server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
-server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/groups relay/log relay/store server/home server/owners server/parts server/sessions server/spaces server/spaces/groups server/system server/topics server/web
-server/tracing              dataspace/wire server/config server/sessions server/spaces
-server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/sessions server/spaces server/topics
-server/archiving            dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/cluster server/config server/monitoring server/spaces server/topics
-server/daemon               dataspace/kernel dataspace/loops dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/groups server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
+server/monitoring           dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/features server/home server/metrics server/owners server/parts server/sessions server/spaces server/system server/topics server/web
+server/tracing              dataspace/wire server/config server/features server/metrics server/parts server/sessions server/spaces
+server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/features server/metrics server/parts server/sessions server/spaces server/topics
+server/archiving            dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/cluster server/config server/features server/metrics server/parts server/sessions server/spaces server/topics
+server/daemon               dataspace/kernel dataspace/loops dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/features server/groups server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup relay/objects relay/store server/cluster server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/archive relay/archive/topics relay/export relay/journal relay/log relay/objects relay/store server/archiving server/cluster server/config server/daemon server/hosting server/logs

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import server.monitoring
 from docs.reference.tables import code, table
-from server.monitoring.metrics import METRICS, Metric
+from server.daemon.features import FEATURES
+from server.metrics import Metric
+from server.monitoring.metrics import all_metrics
 
 HEAD: Final = """\
 # Metrics and alerts
@@ -59,7 +61,9 @@ def exposed(metric: Metric[Any]) -> str:
 
 def page() -> str:
     """Returns the page."""
-    rows = [(code(exposed(each)), each.kind, ", ".join(each.labels), each.help) for each in METRICS]
+    rows = [
+        (code(exposed(each)), each.kind, ", ".join(each.labels), each.help) for each in all_metrics(FEATURES)
+    ]
     stated = [
         (
             f"[{each.name}](../operations/runbook.md#{each.name.lower()})",

@@ -31,7 +31,7 @@ from relay.topics.steps import StepLog
 from server.archiving.child import Orders
 from server.archiving.erasures import Erasures
 from server.config.model import Config
-from server.monitoring.figures import ArchiveLag
+from server.parts import PartKey
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
 from server.topics.durable import DurableTopics
@@ -49,6 +49,27 @@ LED_SECONDS: Final = 60.0
 
 PAUSES: Final = (1.0, 60.0)
 """Seconds until the process is started again: twice as many each time, between these."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLag:
+    """How far the archive of a space is behind its log: epochs on disk that it lacks, the age of its newest
+    epoch in seconds if it lacks any, whether archiving fails now, how many completed epochs of durable
+    topics, which stand with ``main``, their archives lack.
+
+    Then how many erasures wait, when something was erased last (microseconds since 1970, 0 for never), how
+    many ranges and bytes the archive has, and how many of its ranges wait to be merged.
+    """
+
+    epochs: int
+    seconds: float
+    fails: bool
+    topic_epochs: int = 0
+    erasures: int = 0
+    erased_at: int = 0
+    ranges: int = 0
+    bytes: int = 0
+    to_merge: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,3 +360,7 @@ class ArchiveKeeper:
         if self.state(name).error != error:
             logger.warning("space %s is not archived: %s", name, error, extra={"event": "archive-failed"})
         self._states[name] = replace(self.state(name), error=error)
+
+
+ARCHIVING: Final = PartKey[ArchiveKeeper]("archiving")
+"""There where an archive is configured."""

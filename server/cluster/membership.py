@@ -18,9 +18,8 @@ import trio
 from dataspace.version import __version__
 from index.values.values import Record
 from relay.store.errors import LogFailed
+from server.cluster.figures import CLUSTER, ClusterFigures
 from server.cluster.overview import FIRST, MemberSeen, SpaceSeen, latest_of
-from server.monitoring.figures import ClusterFigures
-from server.monitoring.measures import MEASURES
 
 if TYPE_CHECKING:
     from server.cluster.store import StoreHome
@@ -38,7 +37,7 @@ async def state_members(daemon: DaemonState, home: StoreHome) -> None:
             members, spaces = await trio.to_thread.run_sync(home.overview, abandon_on_cancel=True)
             latest = latest_of(members)
             daemon.system.replace(stated, facts_of(latest, spaces, home.settings))
-            daemon.parts[MEASURES].cluster = figures_of(latest, spaces, home.settings)
+            daemon.parts[CLUSTER].figures = figures_of(latest, spaces, home.settings)
         await trio.sleep(LOOK_SECONDS)
 
 

@@ -22,7 +22,6 @@ from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.reactor import is_available
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.version import __version__, compiled_parts
-from dataspace.wire.features import MAIN
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
 from dataspace.wire.verbs import VERBS, Arguments, Subject
@@ -31,8 +30,6 @@ from relay.following.following import FollowedLog, Following
 from relay.following.topics import TopicsFollowing
 from relay.log.log import Log
 from relay.store.address import StoreAddress
-from server import claims, publication
-from server.archiving.keeper import ArchiveKeeper
 from server.config.functions import load_functions
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.rights import Permit
@@ -42,17 +39,14 @@ from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.anew import fence_role
 from server.daemon.directory import DirectoryHome
 from server.daemon.draining import Draining, drain_verb
-from server.daemon.erasing import erase_verb
+from server.daemon.features import FEATURES
 from server.daemon.followers import Followers, url_of, web_url_of
-from server.daemon.homes import contact_of, state_cluster
-from server.groups import verbs as group_verbs
+from server.daemon.homes import contact_of
 from server.home import Home
-from server.hosting.actors import HostedActors, hosting_verbs
+from server.hosting.guardian import SERVE
 from server.hosting.loading import made_flow
 from server.logs import Throttle
-from server.monitoring.measures import MEASURES, Measures
 from server.monitoring.pages import AdminPages
-from server.monitoring.sessions import session_verbs
 from server.sessions.counts import Counts
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import PEERS, Peer
@@ -63,10 +57,8 @@ from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
 from server.spaces.rules import HostedFlows
 from server.spaces.space import HostedSpace, now
-from server.streams import verbs as past
-from server.topics.part import TOPICS, DaemonTopics
-from server.topics.verbs import TopicVerbs
-from server.tracing.tracing import Tracing, traced_publish
+from server.topics.part import TOPICS
+from server.tracing.tracing import TRACING, Tracing, traced_publish
 
 QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
 """Verbs whose answers are made at once: a thousand of them would delay all others, so they take turns."""
@@ -77,7 +69,6 @@ FOLLOWING: Final = "following"
 INSPECTED: Final = frozenset(
     [
         "addresses",
-        "archive",
         "followers",
         "leader",
         "process",
@@ -106,35 +97,30 @@ class Daemon(DaemonState):
         super().__init__(
             config, home or DirectoryHome(config), Counts(), None if tracing is None else tracing.recorder
         )
-        self.tracing: Final = tracing
         self.started = now()
         self.listeners: list[Listener] = []
         self.draining = Draining()
         self.throttles: Sequence[Throttle] = ()
         """What keeps lines of its logs from repeating."""
-        self.pages = AdminPages(self)
+        self.pages = AdminPages(self, FEATURES)
         """The answers to operators over HTTP; the listener for them is in ``monitoring/admin.py``."""
         peers = dict[int, Peer]()
         self.parts.add(PEERS, peers, lambda: sum([each.sending.unheard for each in peers.values()]))
-        topics, measures = DaemonTopics(self), Measures(self)
-        self.parts.add(TOPICS, topics, lambda: topics.catalogue.bytes)
-        self.parts.add(MEASURES, measures)
+        self.parts.add(SERVE, self.serve_hosted)
+        if tracing is not None:
+            self.parts.add(TRACING, tracing)
         names = [each.name for each, _ in logs]
         self.functions = load_functions(config.functions)
         for each, log in logs:
             self.spaces[each.name] = self._hosted(each, log, names)
             self.guests.begin_term(self.home.numbering(log))
+        for feature in FEATURES:
+            feature.make(self)
+        for hosted in self.spaces.values():
+            self._join(hosted)
+        topics = self.parts[TOPICS]
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
-        self.archiving = (
-            None
-            if config.archive is None
-            else ArchiveKeeper(config, lambda: self.spaces.values(), topics.durable)
-        )
-        if (archiving := self.archiving) is not None:
-            measures.archives = lambda: archiving.lags(now())
-        if tracing is not None:
-            measures.spans = lambda: (tracing.sent, tracing.dropped)
         self._leading: dict[str, trio.CancelScope] = {}
         """What runs for the spaces that are led."""
         if self.leads:
@@ -148,19 +134,11 @@ class Daemon(DaemonState):
         """What looks at the store of the leader of this daemon again and again, while it follows."""
         self.link = contact_of(self, self.polled)
         """The connection to that leader."""
-        self.hosting = HostedActors(config, self.spaces, self.serve_hosted, self.flushing.flush, self.lane)
         verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
             "drain": drain_verb(self, self.draining),
-            "erase": erase_verb(self, self.archiving),
-            **past.VERBS,
-            **publication.VERBS,
-            **claims.VERBS,
-            **group_verbs.VERBS,
-            **hosting_verbs(self.hosting),
-            **session_verbs(self),
-            **TopicVerbs(topics.connections).table(),
             "follow": self.followers.follow,
+            **{name: verb for feature in FEATURES for name, verb in feature.verbs(self).items()},
         }
         self.verbs = {
             name: timed(self.watch, name, _in_turn(verb) if name in QUESTIONS else verb)
@@ -178,11 +156,6 @@ class Daemon(DaemonState):
     def addresses(self) -> list[str]:
         """The addresses that the daemon listens on."""
         return [listener.name for listener in self.listeners]
-
-    @property
-    def traces(self) -> bool:
-        """True if spans are made of turns."""
-        return self.tracing is not None
 
     def note_addresses(self) -> None:
         """Notes where clients reach the daemon, once it listens."""
@@ -207,10 +180,10 @@ class Daemon(DaemonState):
             self.peers.start_soon(fence_role, FOLLOWING, polled.run)
         if self.followed:
             self.peers.start_soon(keep, DAEMON, "the link to its leader", self.link.run)
-        self.peers.start_soon(keep, DAEMON, "facts about the cluster", state_cluster, self)
         self.peers.start_soon(keep, DAEMON, "held packets", self.surety.run)
-        if self.archiving is not None:
-            self.peers.start_soon(self.archiving.run)
+        for feature in FEATURES:
+            for task in feature.tasks(self):
+                self.peers.start_soon(keep, DAEMON, task.name, task.run)
 
     def _expect_skips(self, hosted: HostedSpace) -> None:
         hosted.leader.send_away = partial(self._send_away, hosted)
@@ -230,6 +203,7 @@ class Daemon(DaemonState):
         follower = self._hosted(hosted.settings, log, [*self.spaces], (space, state))
         assert isinstance(follower.commits, Following)  # by its log
         was_leading_all = not self.followed
+        self._join(follower)
         self.spaces[hosted.name] = follower
         self._expect_skips(follower)
         self.polled.append(follower.commits)
@@ -253,11 +227,11 @@ class Daemon(DaemonState):
             hosted.leader.here = self.here.url
             scope = self._leading[hosted.name] = trio.CancelScope()
             self.peers.start_soon(_run, hosted, scope)
-        if self.main in spaces:
-            self.peers.start_soon(keep, MAIN, "durable topics", self.parts[TOPICS].durable.run)
-            if (listener := self.followers.listen()) is not None:
-                self.peers.start_soon(accept, self.followers, listener)
-        self.hosting.lead([hosted.name for hosted in spaces], self.peers)
+        if self.main in spaces and (listener := self.followers.listen()) is not None:
+            self.peers.start_soon(accept, self.followers, listener)
+        for feature in FEATURES:
+            for task in feature.leads(self, spaces):
+                self.peers.start_soon(keep, DAEMON, task.name, task.run)
 
     def _send_away(self, hosted: HostedSpace) -> None:
         """Ends the connections about a space that has skipped epochs: they come back, here or elsewhere."""
@@ -273,7 +247,7 @@ class Daemon(DaemonState):
         filled: FilledSpace | None = None,
     ) -> HostedSpace:
         config = self.config
-        hosted = HostedSpace(
+        return HostedSpace(
             its,
             log,
             limits=config.limits,
@@ -292,8 +266,11 @@ class Daemon(DaemonState):
             recorder=self.recorder,
             filled=filled,
         )
-        hosted.groups.topics = self.parts[TOPICS].divided
-        return hosted
+
+    def _join(self, hosted: HostedSpace) -> None:
+        """Adds to a space what features do there."""
+        for feature in FEATURES:
+            feature.joins(self, hosted)
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -372,11 +349,11 @@ class Daemon(DaemonState):
         self.memory.refresh()
         resident = resident_bytes()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
-        status = {
+        status: dict[str, object] = {
             **status_of(hosted),
+            **{name: row for feature in FEATURES for name, row in feature.status(self, hosted).items()},
             "disk_bytes": sum(self.home.sizes(hosted.name).values()),
             "durability": self.home.durability(),
-            "archive": Map({} if self.archiving is None else self.archiving.status(hosted, now())),
             "rights": permit.whole,
             "version": __version__,
             "compiled": tuple(compiled_parts()),
@@ -391,7 +368,6 @@ class Daemon(DaemonState):
             "principals": Map(
                 {each.name: Map(used) for each in self.accounts if (used := each.everything())}
             ),
-            "topics": len(self.parts[TOPICS].catalogue),
             "streams": self.guests.streams,
             "waiting_bytes": self.delivery.room.used,
             "replays_reading": self.config.limits.all_replays - self.replays.value,
@@ -405,8 +381,10 @@ class Daemon(DaemonState):
             "memory_limit": self.memory.limit,
             "memory_peak_bytes": max(peak, resident),
         }
-        inspects = permit.inspects
-        return Map(status if inspects else {name: status[name] for name in status if name not in INSPECTED})
+        if not permit.inspects:
+            kept_back = INSPECTED.union(*[feature.inspected for feature in FEATURES])
+            status = {name: row for name, row in status.items() if name not in kept_back}
+        return Map(status)
 
 
 async def _run(hosted: HostedSpace, scope: trio.CancelScope) -> None:

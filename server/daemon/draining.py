@@ -13,8 +13,8 @@ import trio
 
 from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Value
-from server.daemon.erasing import check_own_machine
 from server.sessions.peer import PEERS
+from server.sessions.requests import check_own_machine
 
 if TYPE_CHECKING:
     from server.sessions.peer import Peer

@@ -33,14 +33,3 @@ def contact_of(daemon: DaemonState, followings: Sequence[Polled]) -> LeaderConta
     from server.cluster.contact import StoreContact  # as above
 
     return StoreContact(daemon, followings)
-
-
-async def state_cluster(daemon: DaemonState) -> None:
-    """States the members of the cluster in the space ``system``, until cancelled; nothing of a directory."""
-    if isinstance(daemon.home, DirectoryHome):
-        return
-    from server.cluster.membership import state_members  # as above
-    from server.cluster.store import StoreHome
-
-    assert isinstance(daemon.home, StoreHome)  # by ``home_of``
-    await state_members(daemon, daemon.home)

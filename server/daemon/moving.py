@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from server.cluster.errors import SteppedDown
+from server.hosting.actors import HOSTING
 from server.sessions.peer import PEERS
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ async def _hand_over(
         del daemon.spaces[name]
     else:
         await daemon.follow(hosted, held)  # who comes from here on finds a follower
-    await daemon.hosting.leave(name)
+    await daemon.parts[HOSTING].leave(name)
     peers = [each for each in daemon.parts[PEERS].values() if each.hosted is hosted]
     for peer in peers:
         peer.lost = not peer.has_parted

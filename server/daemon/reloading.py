@@ -28,6 +28,7 @@ from server.config.rights import Keys
 from server.connections.listeners import Listener, context_for, open_listener
 from server.daemon.daemon import check_extras
 from server.daemon.exposure import warnings
+from server.hosting.actors import HOSTING
 from server.logs import LOGGER, set_form, set_level
 from server.sessions.memory import memory_limit, waiting_limit
 from server.sessions.peer import PEERS
@@ -108,7 +109,7 @@ def reload(daemon: Daemon, config: Config) -> str:
     Raises ``UsageError`` for an unusable certificate or actor, ``CannotListen`` for an address, and then
     nothing has changed.  O(sessions).
     """
-    actors = daemon.hosting.prepare(config)
+    actors = daemon.parts[HOSTING].prepare(config)
     listeners = _prepare_listeners(daemon, config)
     later = [each.name for each in fields(Config) if _differs(each.name, daemon.config, config)]
     later += ["spaces"] if _places(daemon.config) != _places(config) else []
@@ -130,8 +131,8 @@ def reload(daemon: Daemon, config: Config) -> str:
         actors=config.actors,
     )
     daemon.note_addresses()
-    if config.actors and not daemon.hosting.is_running:
-        daemon.peers.start_soon(daemon.hosting.run)
+    if config.actors and not daemon.parts[HOSTING].is_running:
+        daemon.peers.start_soon(daemon.parts[HOSTING].run)
     for warning in sorted({*warnings(daemon.config)} - {*warnings(before)}):
         logger.warning("%s", warning, extra={"event": "warning"})
     changed = [name for name in SETTINGS if getattr(before, name) != getattr(daemon.config, name)]

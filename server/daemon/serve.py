@@ -39,7 +39,6 @@ from server.daemon.moving import leave, move_spaces
 from server.daemon.reloading import reload_on_hangup
 from server.home import Home
 from server.logs import AUDIT, Throttle, audit_to
-from server.monitoring.measures import MEASURES, measure_lag, watch_rules
 from server.monitoring.pages import exposition
 from server.sessions.peer import PEERS
 from server.spaces.keeping import DAEMON, keep
@@ -302,13 +301,6 @@ async def _run(
                 start("figures of memory", daemon.memory.run)
                 for throttle in daemon.throttles:
                     start("counts of warnings", throttle.run)
-                daemon.peers.start_soon(measure_lag, daemon.parts[MEASURES].loop_lag)
-                start("rates of connections", daemon.parts[MEASURES].rates.run, daemon.parts[PEERS].values)
-                start("lags of readers", daemon.parts[MEASURES].reader_lags.run, daemon.spaces.values)
-                start("facts about groups", daemon.parts[MEASURES].group_facts.run, daemon.spaces.values)
-                start("times of rules", watch_rules, daemon.spaces.values, daemon.watch.rules_took)
-                if daemon.tracing is not None:
-                    daemon.peers.start_soon(daemon.tracing.recorder.run)
                 if reread is not None:
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
                 daemon.readiness.begin()

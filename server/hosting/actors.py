@@ -34,6 +34,7 @@ from server.config.model import Config, HostedActor
 from server.hosting.guardian import Guardian, Serve
 from server.hosting.loading import boot_function, traced
 from server.lane import Lane
+from server.parts import PartKey
 from server.sessions.peer import Peer
 from server.spaces.rules import RESUME, ask_rules
 from server.spaces.space import HostedSpace
@@ -482,3 +483,6 @@ def _shown(made: TurnRecord) -> Map:
             "failure": None if made.failure is None else made.failure[:1000],
         }
     )
+
+
+HOSTING: Final = PartKey[HostedActors]("hosting")

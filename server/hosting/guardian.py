@@ -30,6 +30,7 @@ from dataspace.wire.frames import Cutter, frame
 from index.values.values import Map
 from server.config.model import Config, HostedActor
 from server.hosting import process as program
+from server.parts import PartKey
 from server.sessions.peer import Peer
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class Serve(Protocol):
     def __call__(self, link: Link) -> Peer:
         """Serves the peer at the other end in a task of its own."""
 
+
+SERVE: Final = PartKey[Serve]("serve")
+"""Serves the processes of hosted actors."""
 
 MAX_REPORT: Final = 64 << 10
 REPORT_SECONDS: Final = 5.0

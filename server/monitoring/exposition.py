@@ -21,18 +21,19 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from server.monitoring.metrics import METRICS, Buckets, Metric, Reading
+from server.metrics import Buckets, Metric, Reading
 
 
 class _Readings(Collector):
     """The readings of one scrape."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Sequence[Metric[Any]]) -> None:
+        self._metrics: Final = metrics
         self.now: Sequence[Reading] = ()
 
     def collect(self) -> Iterator[Family]:
         """Yields each metric with its readings."""
-        found: dict[Metric[Any], list[Reading]] = {each: [] for each in METRICS}
+        found: dict[Metric[Any], list[Reading]] = {each: [] for each in self._metrics}
         for reading in self.now:
             found[reading[0]].append(reading)
         for metric, some in found.items():
@@ -42,8 +43,8 @@ class _Readings(Collector):
 class Exposition:
     """Writes readings as text."""
 
-    def __init__(self) -> None:
-        self._readings: Final = _Readings()
+    def __init__(self, metrics: Sequence[Metric[Any]]) -> None:
+        self._readings: Final = _Readings(metrics)
         self._registry: Final = CollectorRegistry()
         self._registry.register(self._readings)
         ProcessCollector(registry=self._registry)  # what the system knows of the process

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from relay.store.durations import Durations
-from server.monitoring.figures import ArchiveLag, ClusterFigures
-from server.monitoring.groups import GroupFacts
 from server.monitoring.lags import ReaderLags
-from server.parts import Part
+from server.parts import PartKey
 from server.sessions.peer import Peer
 
 if TYPE_CHECKING:
@@ -137,25 +135,15 @@ async def watch_rules(
 
 
 class Measures:
-    """What a daemon measures of itself, and the figures that others measure."""
+    """What a daemon measures of itself."""
 
     def __init__(self, daemon: DaemonState) -> None:
         self.rates = Rates()
         """How much each peer has done in the last seconds."""
         self.reader_lags = ReaderLags(daemon.system)
         """How far named readers are behind."""
-        self.group_facts = GroupFacts(daemon.system)
         self.loop_lag = Durations(BOUNDS)
         """How late the event loop was."""
-        self.cluster = ClusterFigures()
-        self.archives: Callable[[], Mapping[str, ArchiveLag]] = dict
-        """Returns the lags of the archives of all spaces; empty where nothing is archived."""
-        self.spans: Callable[[], tuple[int, int]] = _no_spans
-        """Returns the number of spans that the collector has taken, and of dropped spans."""
 
 
-def _no_spans() -> tuple[int, int]:
-    return 0, 0
-
-
-MEASURES: Final = Part[Measures]("measures")
+MEASURES: Final = PartKey[Measures]("measures")

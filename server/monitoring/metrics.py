@@ -11,64 +11,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from dataspace.version import __version__, compiled_parts
-from server.monitoring.groups import GroupFigures, figures_of
+from server.features import Feature
+from server.metrics import SPACE, Buckets, Figures, Metric, Reading
 from server.monitoring.measures import MEASURES
 from server.sessions.peer import PEERS
 from server.spaces.measures import lag_of
-from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from dataspace.kernel.limits import SpaceStatistics
     from relay.log.retention import NamedReader
     from relay.log.writer import CommitStatistics
-    from relay.store.durations import Durations
-    from server.monitoring.figures import ArchiveLag
     from server.monitoring.lags import ReaderLag
     from server.monitoring.survey import Lag, Survey
     from server.sessions.peer import Peer
     from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
-    from server.topics.catalogue import TopicsStatistics
-
-Kind = Literal["counter", "gauge", "histogram", "info"]
-Figures = TypeVar("Figures")
-
-
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """A histogram: for each bound how many did not exceed it, and the sum of all."""
-
-    counts: tuple[tuple[float, int], ...]
-    total: float
-
-    @classmethod
-    def of(cls, durations: Durations) -> Buckets:
-        """Returns a copy of counts that go on."""
-        return cls(tuple(durations.cumulative()), durations.total)
-
-
-Read: TypeAlias = float | Buckets | Mapping[str, str] | Mapping[str, float]
-"""A value: a number, a histogram, the texts of an info, or a number for each value of the last label."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric(Generic[Figures]):
-    """One metric; a counter is named without ``_total`` here, and an info without ``_info``."""
-
-    name: str
-    kind: Kind
-    help: str
-    read: Callable[[Figures], Read]
-    labels: tuple[str, ...] = ()
-
-
-Reading: TypeAlias = tuple[Metric[Any], tuple[str, ...], Read]
-"""A metric, the values of its labels, and its own value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +38,6 @@ class DaemonFigures:
     """The figures from which metrics of the daemon are read."""
 
     daemon: DaemonState
-    found: Survey
-    topics: TopicsStatistics
-
-    @property
-    def archives(self) -> Mapping[str, ArchiveLag]:
-        """How far the archive of each space is behind."""
-        return self.daemon.parts[MEASURES].archives()
-
-    @property
-    def spans(self) -> tuple[int, int]:
-        """The number of spans that the collector has taken, and of dropped spans."""
-        return self.daemon.parts[MEASURES].spans()
 
     @property
     def peers(self) -> Iterable[Peer]:
@@ -110,14 +60,15 @@ class SpaceFigures:
     disk: Mapping[str, int]
     turns: int
     sessions: int
-    groups: GroupFigures
 
 
-def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
+def readings(daemon: DaemonState, features: Sequence[Feature], found: Survey) -> list[Reading]:
     """Returns all readings, with the figures of a survey."""
     daemon.memory.refresh()
-    whole = DaemonFigures(daemon, found, daemon.parts[TOPICS].catalogue.statistics())
-    read = [each for metric in OF_DAEMON for each in _readings(metric, whole, ())]
+    read = [each for metric in OF_DAEMON for each in _readings(metric, DaemonFigures(daemon), ())]
+    for own in [feature.metrics for feature in features if feature.metrics is not None]:
+        figures = own.figures(daemon)
+        read += [each for metric in own.metrics for each in _readings(metric, figures, ())]
     turns, sessions = Counter(daemon.counts.turns), Counter[str]()
     for peer in daemon.parts[PEERS].values():
         turns[peer.hosted.name] += peer.turns
@@ -136,9 +87,11 @@ def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
             found.disk[name],
             turns[name],
             sessions[name],
-            figures_of(hosted),
         )
         read += [each for metric in OF_SPACE for each in _readings(metric, space, (name,))]
+        for of_space in [feature.space_metrics for feature in features if feature.space_metrics is not None]:
+            figures = of_space.figures(hosted)
+            read += [each for metric in of_space.metrics for each in _readings(metric, figures, (name,))]
     return read
 
 
@@ -162,39 +115,6 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
            lambda of: float(of.daemon.leads)),
     Metric("dataspace_leader_known", "gauge", "1 while the leader of a follower answers, and in a leader.",
            lambda of: float(of.daemon.leads or bool(of.daemon.main.leader.url))),
-    Metric("dataspace_cluster_members", "gauge", "Members of the cluster that live; 0 outside of one.",
-           lambda of: of.daemon.parts[MEASURES].cluster.members),
-    Metric("dataspace_cluster_members_gone", "gauge", "Members killed or cut off within a day, and not back.",
-           lambda of: of.daemon.parts[MEASURES].cluster.gone),
-    Metric("dataspace_cluster_members_differing", "gauge", "Members with other settings than this daemon.",
-           lambda of: of.daemon.parts[MEASURES].cluster.differing),
-    Metric("dataspace_cluster_term", "gauge",
-           "The term of the leader of a space, which rises with each take-over.",
-           lambda of: of.daemon.parts[MEASURES].cluster.terms, ("space",)),
-    Metric("dataspace_cluster_led", "gauge", "1 while a living member leads the space.",
-           lambda of: of.daemon.parts[MEASURES].cluster.led, ("space",)),
-    Metric("dataspace_archive_behind_epochs", "gauge", "Epochs on disk that the archive lacks.",
-           lambda of: {name: each.epochs for name, each in of.archives.items()}, ("space",)),
-    Metric("dataspace_archive_behind_seconds", "gauge",
-           "Age of the newest archived epoch, while the archive lacks a later one.",
-           lambda of: {name: each.seconds for name, each in of.archives.items()}, ("space",)),
-    Metric("dataspace_archive_topics_behind_epochs", "gauge",
-           "Completed epochs of durable topics on disk that their archives lack.",
-           lambda of: sum([each.topic_epochs for each in of.archives.values()])),
-    Metric("dataspace_archive_failing", "gauge", "1 while nothing is archived because of an error.",
-           lambda of: {name: int(each.fails) for name, each in of.archives.items()}, ("space",)),
-    Metric("dataspace_archive_ranges", "gauge", "Ranges that the archive has.",
-           lambda of: {name: each.ranges for name, each in of.archives.items()}, ("space",)),
-    Metric("dataspace_archive_bytes", "gauge", "Bytes of the archive, without replaced objects.",
-           lambda of: {name: each.bytes for name, each in of.archives.items()}, ("space",)),
-    Metric("dataspace_archive_ranges_to_merge", "gauge", "Ranges of the archive that wait to be merged.",
-           lambda of: {name: each.to_merge for name, each in of.archives.items()}, ("space",)),
-    Metric("dataspace_archive_erasures_waiting", "gauge", "Erasures that were asked for and are not done.",
-           lambda of: {name: each.erasures for name, each in of.archives.items()}, ("space",)),
-    Metric("dataspace_archive_erased_seconds", "gauge",
-           "When something was erased last from the archive, in seconds since 1970; 0 for never.",
-           lambda of: {name: each.erased_at / 1e6 for name, each in of.archives.items()},
-           ("space",)),
     Metric("dataspace_loop_lag_seconds", "histogram", "How late the event loop ran a task that was ready.",
            lambda of: Buckets.of(of.daemon.parts[MEASURES].loop_lag)),
     Metric("dataspace_lane_waiting", "gauge", "Pieces of background work that wait for a turn.",
@@ -218,10 +138,6 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
            lambda of: of.daemon.counts.refused, ("code",)),
     Metric("dataspace_slow_events", "counter", "What was beyond a threshold of [slow].",
            lambda of: of.daemon.counts.slow, ("kind",)),
-    Metric("dataspace_spans_sent", "counter", "Spans that the collector of traces has taken.",
-           lambda of: of.spans[0]),
-    Metric("dataspace_spans_dropped", "counter", "Spans that it has not taken, or too many.",
-           lambda of: of.spans[1]),
     Metric("dataspace_received_bytes", "counter", "Bytes received from clients.",
            lambda of: of.daemon.counts.received + sum([peer.received for peer in of.peers])),
     Metric("dataspace_sent_bytes", "counter", "Bytes sent to clients.",
@@ -253,27 +169,7 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
     Metric("dataspace_memory_trims", "counter", "Times free memory was given back to the system.",
            lambda of: of.daemon.memory.trims),
 
-    Metric("dataspace_topics", "gauge", "Topics.",
-           lambda of: of.topics.topics),
-    Metric("dataspace_topics_open", "gauge", "Topics with times that are not complete.",
-           lambda of: of.found.topics_open),
-    Metric("dataspace_topic_producers", "gauge", "Producers of topics.",
-           lambda of: of.topics.producers),
-    Metric("dataspace_topic_subscriptions", "gauge", "Subscriptions to topics.",
-           lambda of: of.topics.subscriptions),
-    Metric("dataspace_topic_waiting_bytes", "gauge", "What subscribers have yet to take.",
-           lambda of: of.topics.waiting_bytes),
-    Metric("dataspace_topic_retained_bytes", "gauge", "What topics retain in memory.",
-           lambda of: of.topics.retained_bytes),
-    Metric("dataspace_topic_frontier_age_max_seconds", "gauge",
-           "The longest time for which the frontier of an open topic has not moved, as scrapes saw it.",
-           lambda of: of.found.topics_still),
-    Metric("dataspace_topic_commit_seconds", "histogram",
-           "Time of one group of steps of durable topics to be on disk.",
-           lambda of: Buckets.of(of.daemon.parts[TOPICS].durations)),
 )
-
-SPACE: Final = ("space",)
 
 OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_sessions", "gauge", "Sessions with a connection.",
@@ -354,25 +250,6 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_timed_pending", "gauge", "Rows that rules over time look at again at a known instant.",
            lambda of: of.hosted.space.rules.times.pending, SPACE),
 
-    Metric("dataspace_groups", "gauge", "Groups that divide a stream of work.",
-           lambda of: of.groups.groups, SPACE),
-    Metric("dataspace_groups_paused", "gauge", "Groups that hand out nothing: paused, by hand or by a limit.",
-           lambda of: of.groups.paused, SPACE),
-    Metric("dataspace_group_members", "gauge", "Members of groups.",
-           lambda of: of.groups.members, SPACE),
-    Metric("dataspace_group_out", "gauge", "Jobs that members have.",
-           lambda of: of.groups.out, SPACE),
-    Metric("dataspace_group_undone", "gauge", "Jobs that were read and are not done.",
-           lambda of: of.groups.undone, SPACE),
-    Metric("dataspace_group_dead", "gauge", "Dead letters: jobs that have failed for good.",
-           lambda of: of.groups.dead, SPACE),
-    Metric("dataspace_group_oldest_max_seconds", "gauge", "Age of the oldest job that is not done.",
-           lambda of: of.groups.oldest_seconds, SPACE),
-    Metric("dataspace_group_behind_max_epochs", "gauge", "Epochs on disk that a group has not read.",
-           lambda of: of.groups.behind, SPACE),
-    Metric("dataspace_group_deliveries", "counter", "Jobs handed out, and what became of them.",
-           lambda of: asdict(of.groups.counts), ("space", "event")),
-
     Metric("dataspace_readers", "gauge", "Named readers, such as Spark's queries.",
            lambda of: len(of.readers), SPACE),
     Metric("dataspace_reader_lag_epochs_max", "gauge",
@@ -389,4 +266,11 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
 )
 # fmt: on
 
-METRICS: Final[tuple[Metric[Any], ...]] = (*OF_DAEMON, *OF_SPACE)
+
+def all_metrics(features: Sequence[Feature]) -> list[Metric[Any]]:
+    """Returns the metrics of a daemon with these features."""
+    found = list[Metric[Any]](OF_DAEMON)
+    found += [each for feature in features if feature.metrics for each in feature.metrics.metrics]
+    found += OF_SPACE
+    found += [each for feature in features if feature.space_metrics for each in feature.space_metrics.metrics]
+    return found

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import trio
 
 from dataspace.errors import Refused, UsageError
-from server.monitoring.metrics import Reading, readings
-from server.monitoring.survey import Frontiers, survey
+from server.monitoring.metrics import all_metrics, readings
+from server.monitoring.survey import survey
 from server.topics.part import writers
 
 if TYPE_CHECKING:
+    from server.features import Feature
+    from server.metrics import Metric, Reading
     from server.monitoring.exposition import Exposition
     from server.sessions.state import DaemonState
 
@@ -37,7 +39,7 @@ STUCK_SECONDS: Final = 10.0
 """Seconds that one write to the disk may take before the log counts as not writable."""
 
 
-def exposition() -> Exposition:
+def exposition(metrics: Sequence[Metric[Any]] = ()) -> Exposition:
     """Returns what writes metrics; raises ``UsageError`` where the extra ``metrics`` is not installed."""
     try:
         from server.monitoring.exposition import Exposition  # only where metrics are asked for
@@ -48,16 +50,16 @@ def exposition() -> Exposition:
             "metrics need the package prometheus-client: pip install 'dataspace-server[metrics]', "
             "or start without admin"
         ) from None
-    return Exposition()
+    return Exposition(metrics)
 
 
 class AdminPages:
     """The pages of one daemon."""
 
-    def __init__(self, daemon: DaemonState) -> None:
+    def __init__(self, daemon: DaemonState, features: Sequence[Feature]) -> None:
         self._daemon = daemon
+        self._features = features
         self._exposition: Exposition | None = None
-        self._frontiers: Final = Frontiers()
         self._reading = trio.Lock()
         self._read: list[Reading] = []
         self._read_at = -math.inf
@@ -86,11 +88,11 @@ class AdminPages:
 
     async def _metrics(self, accept: str) -> Answer:
         if self._exposition is None:
-            self._exposition = exposition()
+            self._exposition = exposition(all_metrics(self._features))
         async with self._reading:
             if trio.current_time() - self._read_at >= FRESH_SECONDS:
-                found = await survey(self._daemon, self._frontiers, time.time_ns() // 1000)
-                self._read = readings(self._daemon, found)
+                found = await survey(self._daemon, time.time_ns() // 1000)
+                self._read = readings(self._daemon, self._features, found)
                 self._read_at = trio.current_time()
         kind, body = self._exposition.text(self._read, accept)
         return 200, [("Content-Type", kind)], body

@@ -1,4 +1,4 @@
-"""Survey: how far behind are the slowest observers, and for how long have topics stood still?
+"""Survey: how far behind are the slowest observers?
 
 To look at every observer takes a microsecond for each, so it is done in slices, between which other tasks
 run; the figures are of some moment while it was done.  Disk sizes are asked for in a thread, since a disk may
@@ -10,21 +10,18 @@ Always: a stream that ends meanwhile is no error; what a slow observer waits for
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from relay.delivery.followers import Follower
 from server.sessions.peer import PEERS
-from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
-    from dataspace.topics.times import Antichain
     from relay.delivery.outbox import OutStream
     from server.home import Home
     from server.sessions.state import DaemonState
-    from server.topics.catalogue import Topics
 
 SLICE: Final = 1024
 """Streams that are looked at in one step, in about a millisecond."""
@@ -53,10 +50,6 @@ class Survey:
     """Of the observers of each space."""
     disk: dict[str, dict[str, int]]
     """Bytes of each space by part."""
-    topics_still: float
-    """The longest time, in seconds, for which a topic has waited for its frontier to move."""
-    topics_open: int
-    """Topics with a sent epoch that is not complete."""
 
 
 def _sizes(home: Home, spaces: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -77,41 +70,8 @@ def lag_of(streams: Iterable[OutStream], epoch: int, now: int) -> Lag:
     return slowest
 
 
-@dataclass(slots=True)
-class Frontiers:
-    """The frontiers of topics as they were seen last, and since when; kept from one survey to the next."""
-
-    _seen: dict[tuple[int, int], tuple[Antichain, float]] = field(default_factory=dict)
-
-    def look(self, topics: Topics, now: float) -> tuple[int, float]:
-        """Returns how many topics have open times, and for how many seconds the slowest has stood still.
-
-        A topic is open while something was sent at or after its frontier; O(partitions).
-        """
-        seen, opened, longest = {}, 0, 0.0
-        for entry in topics:
-            is_open = False
-            for partition in entry.topic.partitions:
-                lower = partition.lower
-                if (
-                    partition.ended
-                    or partition.dormant
-                    or not any(lower.less_equal(time) for time in partition.upper)
-                ):
-                    continue
-                is_open = True
-                at = entry.number, partition.partition
-                before, since = self._seen.get(at, (lower, now))
-                since = since if list(before) == list(lower) else now
-                seen[at] = lower, since
-                longest = max(longest, now - since)
-            opened += is_open
-        self._seen = seen
-        return opened, longest
-
-
-async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
-    """Returns what was found in one walk over all observers, topics and files."""
+async def survey(daemon: DaemonState, now: int) -> Survey:
+    """Returns what was found in one walk over all observers and files."""
     disk = await trio.to_thread.run_sync(_sizes, daemon.home, list(daemon.spaces))
     slowest = {name: Lag() for name in daemon.spaces}
     looked = 0
@@ -126,5 +86,4 @@ async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
             if looked >= SLICE:
                 looked = 0
                 await trio.lowlevel.checkpoint()
-    opened, still = frontiers.look(daemon.parts[TOPICS].catalogue, trio.current_time())
-    return Survey(slowest, disk, still, opened)
+    return Survey(slowest, disk)

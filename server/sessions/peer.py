@@ -27,7 +27,7 @@ from server.config.rights import OPEN, Permit
 from server.lane import Work
 from server.owners.accounts import STREAM_BYTES, Account
 from server.owners.bearers import LEASE, Bearer
-from server.parts import Part
+from server.parts import PartKey
 from server.sessions.watch import Who
 from server.spaces.keeping import ends_log
 from server.spaces.sessions import NUMBERS, SessionState, session_id
@@ -422,7 +422,7 @@ class Peer(ABC):
         self.cancel()
 
 
-PEERS: Final = Part[dict[int, Peer]]("connections")
+PEERS: Final = PartKey[dict[int, Peer]]("connections")
 """The connections of a daemon that speak the protocol, by number."""
 
 

@@ -31,6 +31,7 @@ from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
 from server.owners.turn_numbers import is_applied, refusal
 from server.sessions.peer import Peer, goodbye_of
+from server.sessions.state import DaemonState
 from server.sessions.watch import Watch
 
 Verb: TypeAlias = "Callable[[Peer, Arguments], Awaitable[Value | Unwritten]]"
@@ -179,6 +180,22 @@ def _act_of(verb: str, arguments: Arguments) -> tuple[str, str] | None:
     if verb == "acknowledge" and arguments["forget"]:
         return "reader-forgotten", f"reader {arguments['reader']!r:.200}"
     return ("topic-ended", f"topic {arguments['topic']!r:.200}") if verb == "end-topic" else None
+
+
+# -- rights beside a token's ------------------------------------------------------------------------
+
+LOCAL: Final = ("127.", "::1", "unix")
+"""How the addresses of clients on this machine begin."""
+
+
+def check_own_machine(daemon: DaemonState, peer: Peer, what: str) -> None:
+    """Raises ``Refused`` for a client on another machine, if the daemon has no tokens."""
+    if not len(daemon.keys) and not peer.trusted and not peer.address.startswith(LOCAL):
+        raise Refused(
+            "not-allowed",
+            f"this daemon has no tokens, so only a client on its own machine may {what}; use a loopback "
+            "address or a Unix socket, or configure tokens",
+        )
 
 
 # -- turns that were sent again --------------------------------------------------------------------

@@ -24,6 +24,7 @@ from index.values.values import Map, Value
 from relay.log.notes import origin_of
 from relay.log.reader import LogReader
 from relay.log.segments import claimed, table
+from server.features import Feature
 from server.owners.bearers import parted
 from server.owners.turn_numbers import ORIGIN_EPOCHS
 from server.sessions.peer import Peer
@@ -314,3 +315,5 @@ VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
     "acknowledge": _acknowledge,
     "who": _who,
 }
+
+FEATURE: Final = Feature(name="streams", verbs=lambda _: VERBS)

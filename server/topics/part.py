@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from relay.journal.writer import TopicWriter
 from relay.store.durations import Durations
 from relay.store.errors import closed_on_failure
-from server.parts import Part
+from server.parts import PartKey
 from server.spaces.space import now
 from server.topics.catalogue import Topics
 from server.topics.dividing import DividedTopics
@@ -79,7 +79,7 @@ class DaemonTopics:
                 hosted.groups.topics_moved.set()
 
 
-TOPICS: Final = Part[DaemonTopics]("topics")
+TOPICS: Final = PartKey[DaemonTopics]("topics")
 
 
 def writers(daemon: DaemonState) -> list[tuple[str, GroupCommit | TopicWriter]]:

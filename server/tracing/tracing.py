@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import Refused, UsageError
+from server.parts import PartKey
 from server.spaces.traces import SPANS, Recorder
 
 if TYPE_CHECKING:
@@ -102,3 +103,7 @@ def traced_publish(publish: Unread, recorder: Recorder) -> Unread:
         return answer
 
     return traced
+
+
+TRACING: Final = PartKey[Tracing]("tracing")
+"""There where traces are exported."""

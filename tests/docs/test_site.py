@@ -23,7 +23,8 @@ from server.cli.parser import parser
 from server.cli.table import ROWS
 from server.config.bounds import Within
 from server.config.settings import SETTINGS
-from server.monitoring.metrics import METRICS
+from server.daemon.features import FEATURES
+from server.monitoring.metrics import all_metrics
 from tests.test_public_names import PUBLIC
 
 PAGES: Final = sorted((TOP / "docs" / "pages").rglob("*.md"))
@@ -152,7 +153,7 @@ def test_generated_pages_have_everything() -> None:
         for each in SETTINGS
         if each.name in ("log.archive_cluster", "log_format", "log_level", "loop", "show")
     }
-    for metric in METRICS:
+    for metric in all_metrics(FEATURES):
         assert f"| `{exposed(metric)}` |" in SITE["reference/metrics.md"]
     for command in {row.command for row in ROWS}:
         assert f"\n## dataspace {command}\n" in SITE["reference/commands.md"]
@@ -171,7 +172,7 @@ def test_settings_and_metrics_that_a_page_names_are_there(page: Path) -> None:
     settings = set(re.findall(r"`((?:limits|quota|log|web|slow|tls)\.\w+)`", text))
     assert settings <= {setting.name for setting in SETTINGS}
     metrics = set(re.findall(r"`(dataspace_\w+)", text))
-    assert metrics <= {exposed(metric) for metric in METRICS}
+    assert metrics <= {exposed(metric) for metric in all_metrics(FEATURES)}
 
 
 @by_page

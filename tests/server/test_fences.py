@@ -24,25 +24,22 @@ OTHERS: Final = {
     "archiving/keeper.py self._order": "spaces/keeping.py keep",  # a task within ``_keep_process``
     "cluster/contact.py connection.run": "spaces/keeping.py keep",  # a task within ``link.run``
     "cluster/store.py self._measure": DAEMON + "it asks the database for its clock",
-    "daemon/daemon.py self.archiving.run": "spaces/keeping.py keep",  # as it begins nothing else
     "daemon/daemon.py _run": "spaces/keeping.py keep",  # as ``HostedSpace.run`` begins nothing else
     "daemon/daemon.py accept": "connections/listeners.py _admit",
     "daemon/followers.py self._take_hints": "spaces/keeping.py keep",  # a task within ``link.run``
     "daemon/followers.py self._keep_in_touch": "spaces/keeping.py keep",
     "daemon/readers.py self._keep": DAEMON + "it runs in the supervisor of daemons",
     "daemon/reloading.py daemon.accept_on": "connections/listeners.py _admit",
-    "daemon/reloading.py daemon.hosting.run": DAEMON + "code of actors is fenced by their engine",
+    "daemon/reloading.py daemon.parts[HOSTING].run": DAEMON + "code of actors is fenced by their engine",
     "daemon/serve.py partial": DAEMON + "it waits for the end",
     "daemon/serve.py _keep": DAEMON + "it keeps the lock or the lease",
     "daemon/serve.py _write_log": DAEMON + "an end of the log is the end of the daemon",
     "daemon/serve.py _react": "connections/connection.py SocketReader.ready",
     "daemon/serve.py _answer": "monitoring/admin.py Admin.serve",
     "daemon/serve.py succession.run": "daemon/anew.py fence_role",  # as it begins nothing else
-    "daemon/serve.py measure_lag": DAEMON + "it looks at the clock",
     "daemon/serve.py _end_when": DAEMON + "it waits for the end",
     "daemon/serve.py writer.close": DAEMON + "it writes what waits, at the end",
     "daemon/serve.py daemon.accept_on": "connections/listeners.py _admit",
-    "daemon/serve.py daemon.tracing.recorder.run": DAEMON + "it sends spans to the collector",
     "hosting/actors.py self.run": DAEMON + "code of actors is fenced by their engine",
     "hosting/actors.py _name_late": DAEMON + "it logs the names of actors that are late",
     "hosting/guardian.py self._read_reports": DAEMON + "it runs in an actor, which its engine fences",

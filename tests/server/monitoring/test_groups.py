@@ -7,7 +7,7 @@ import trio
 
 import dataspace
 from dataspace import Map, Record
-from server.monitoring import groups
+from server.groups import figures
 from tests.server.monitoring.conftest import Served
 from tests.server.monitoring.scraping import get
 from tests.server.monitoring.test_metrics import scraped_until
@@ -15,7 +15,7 @@ from tests.server.monitoring.test_metrics import scraped_until
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "PAUSE", 0.02)
+    monkeypatch.setattr(figures, "PAUSE", 0.02)
 
 
 async def test_a_group_and_its_members_are_facts_and_figures(served: Served) -> None:

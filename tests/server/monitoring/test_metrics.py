@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import dataspace
 import server
 from dataspace import ProtocolError, Record, Refused
+from server.daemon.features import FEATURES
 from server.monitoring import pages
-from server.monitoring.metrics import METRICS
+from server.monitoring.metrics import all_metrics
 from tests.server.monitoring.conftest import SENSOR, Served
 from tests.server.monitoring.scraping import get, scrape
 from tests.server.peers import Peer, opening
@@ -141,7 +142,7 @@ async def test_every_metric_is_there(served: Served) -> None:
     }
     assert {name: family.type for name, family in families.items() if not name.startswith("process_")} == {
         each.name + "_info" * (each.kind == "info"): "gauge" if each.kind == "info" else each.kind
-        for each in METRICS
+        for each in all_metrics(FEATURES)
     }
 
 

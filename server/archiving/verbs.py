@@ -5,8 +5,6 @@ Always: only a bearer of the right may ask, and without tokens only a client on 
 
 from __future__ import annotations
 
-from typing import Final
-
 import trio
 
 from dataspace.errors import Refused
@@ -16,11 +14,8 @@ from index.patterns.text import unparse
 from index.values.values import Map, Value
 from server.archiving.keeper import ArchiveKeeper
 from server.sessions.peer import Peer
-from server.sessions.requests import Verb
+from server.sessions.requests import Verb, check_own_machine
 from server.sessions.state import DaemonState
-
-LOCAL: Final = ("127.", "::1", "unix")
-"""How the addresses of clients on this machine begin."""
 
 
 def erase_verb(daemon: DaemonState, archiving: ArchiveKeeper | None) -> Verb:
@@ -48,13 +43,3 @@ def erase_verb(daemon: DaemonState, archiving: ArchiveKeeper | None) -> Verb:
         return Map({**now, **counts})
 
     return erase
-
-
-def check_own_machine(daemon: DaemonState, peer: Peer, what: str) -> None:
-    """Raises ``Refused`` for a client on another machine, if the daemon has no tokens."""
-    if not len(daemon.keys) and not peer.trusted and not peer.address.startswith(LOCAL):
-        raise Refused(
-            "not-allowed",
-            f"this daemon has no tokens, so only a client on its own machine may {what}; use a loopback "
-            "address or a Unix socket, or configure tokens",
-        )

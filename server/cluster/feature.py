@@ -1,0 +1,51 @@
+"""A cluster as a feature of its members: facts about all of them, and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from relay.store.address import StoreAddress
+from server.cluster.figures import CLUSTER, ClusterFigures, ClusterView
+from server.features import DaemonTask, Feature, Measured
+from server.metrics import Metric
+
+if TYPE_CHECKING:
+    from server.sessions.state import DaemonState
+
+# A table: a metric is two or three lines.
+# fmt: off
+METRICS: Final[tuple[Metric[ClusterFigures], ...]] = (
+    Metric("dataspace_cluster_members", "gauge", "Members of the cluster that live; 0 outside of one.",
+           lambda of: of.members),
+    Metric("dataspace_cluster_members_gone", "gauge", "Members killed or cut off within a day, and not back.",
+           lambda of: of.gone),
+    Metric("dataspace_cluster_members_differing", "gauge", "Members with other settings than this daemon.",
+           lambda of: of.differing),
+    Metric("dataspace_cluster_term", "gauge",
+           "The term of the leader of a space, which rises with each take-over.",
+           lambda of: of.terms, ("space",)),
+    Metric("dataspace_cluster_led", "gauge", "1 while a living member leads the space.",
+           lambda of: of.led, ("space",)),
+)
+# fmt: on
+
+
+def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
+    """A directory has no members."""
+    if not isinstance(daemon.config.data, StoreAddress):
+        return ()
+    from server.cluster.membership import state_members  # psycopg is loaded where it is used
+    from server.cluster.store import StoreHome
+
+    assert isinstance(daemon.home, StoreHome)  # by its configuration
+    return (DaemonTask("facts about the cluster", partial(state_members, daemon, daemon.home)),)
+
+
+FEATURE: Final = Feature(
+    name="cluster",
+    make=lambda daemon: daemon.parts.add(CLUSTER, ClusterView()),
+    tasks=_tasks,
+    metrics=Measured(lambda daemon: daemon.parts[CLUSTER].figures, METRICS),
+)
