@@ -87,7 +87,7 @@ class Space(SpaceState):
             self._check_length(actions, publication, own)
         if self._touched:
             self._tell()
-        self.until(now)
+        now = self.until(now)
         held = self._claims.get(owner)
         was = self.epoch, self.time, self._claimed, self.facts_bytes, 0 if held is None else held.size
         draft = PendingTurn([], [], [])
@@ -111,7 +111,7 @@ class Space(SpaceState):
         self, parts: Sequence[Part], now: int, by: Sender, submit: Submit | None, admit: Admit | None
     ) -> Epoch:
         """Applies one turn of several owners, whose actions are in form already."""
-        self.until(now)
+        now = self.until(now)
         was = self._begin()
         self._check_length([action for _, actions in parts for action in actions], publication=False)
         several = SeveralOwners([(*part, self._claims.get(part[0])) for part in parts])
@@ -169,7 +169,7 @@ class Space(SpaceState):
 
         As ``commit``: all of them, or an exception and none.
         """
-        self.until(now)
+        now = self.until(now)
         was = self._begin()
         draft = PendingTurn([], [], [])
         ending = {owner: self._claims[owner] for owner in owners if owner in self._claims}
@@ -199,7 +199,7 @@ class Space(SpaceState):
         ``rules.pending`` tells whether there is another one.  Turns that are due by time alone
         before ``now`` are made first, each at its own time.
         """
-        self.until(now)
+        now = self.until(now)
         was = self._begin()
         draft = PendingTurn([], [], [])
         pending = self.rules.pending
@@ -218,17 +218,24 @@ class Space(SpaceState):
             self._tell()
         return epoch if is_any else None
 
-    def until(self, now: int) -> None:
+    def until(self, now: int) -> int:
         """Makes the turns that are due by time alone, up to the time of a turn that is to be made.
 
+        Returns that time: ``now``, or the latest that a turn was to have, if the clock was set back since.
+        Rules know that one, also if the turn was refused or had no effect, and epochs must not be before it.
         Each is at its own instant.  After a long pause they are ``MOST_INSTANTS``, at chosen instants, and
         each has what has come due since the one before.  Raises what ``submit_timed`` raises; then the turn
         at hand is not made either.
         """
         times = self.rules.times
+        if now < times.ahead:
+            now = times.ahead
+        if now < self.time:
+            now = self.time
         if times.next <= now or self.rules.flows.next <= now:
             self._make_due(now)
-        times.ahead = now if now > self.time else self.time
+        times.ahead = now
+        return now
 
     def making_instant(self) -> Steps[None]:
         """Makes the turn of the earliest instant in steps, between which nothing of it is seen.

@@ -88,7 +88,7 @@ class KernelRun:
             case Ask(pattern):
                 self._ask(parse_pattern(pattern))
             case Pass(millis) if millis < 0:
-                self._put_back(millis)
+                self.time = max(START, self.time + 1_000 * millis)
             case Pass(millis):
                 self._pass(self.time + 1_000 * millis)
             case Restart(form):
@@ -144,12 +144,6 @@ class KernelRun:
         if len(found) != len(wanted) or set(found) != wanted:
             raise Difference(f"a question is answered with {found}, the model says {wanted}")
 
-    def _put_back(self, millis: int) -> None:
-        """Puts the clock back, unless a turn that nobody saw was the last: rules know its time, and epochs
-        do not."""
-        if self.past and self.model.past.times[-1] == self.past[-1].time:
-            self.time += 1_000 * millis
-
     def _toggle(self, toggle: Toggle) -> None:
         owner = f"rules:{toggle.name}"
         handle = next(iter(self.model.claims.get(owner, ())), None)
@@ -180,6 +174,8 @@ class KernelRun:
         raise Endless
 
     def _restart(self, form: str) -> None:
+        """A start knows the times of epochs alone: a clock that was put back is right again by then."""
+        self.time = max(self.time, self.model.latest, *self.model.past.times[-1:])
         old = self.space
         claims = {owner: dict(held) for owner, held in old.all_claims().items()}
         self.space = self.follower if form == FOLLOWED else Space("s")

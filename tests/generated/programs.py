@@ -124,7 +124,8 @@ def draw(seed: int, length: int = 18) -> Program:
     if profile.crowd:
         drawn = [pattern(random, profile.labels) for _ in range(profile.crowd)]
         crowd = tuple(dict.fromkeys([*drawn, *map(neighbour, drawn)]))
-        watched += [crowd, crowd[: random.randrange(len(crowd))], crowd[random.choice([3, 5, 8]) :]]
+        parts = [crowd, crowd[: random.randrange(len(crowd))], crowd[random.choice([3, 5, 8]) :]]
+        watched += [part for part in parts if part]
     drawing = _Drawing(random, profile.labels, texts, watched)
     first = [Toggle(f"r{at}", texts[at]) for at in range(random.choice([0, 1, 1, 2]))]
     return (*first, *[drawing.operation() for _ in range(length)])
@@ -162,7 +163,7 @@ class _Drawing:
                 self.held.update({} if is_lost else {owner: set() for owner in owners})
                 return End(owners, is_lost)
             case "pass":
-                return Pass(random.choice([0, 1, 5, 10, 12, 37, 60, -7]))
+                return Pass(random.choice([0, 1, 5, 10, 12, 37, 60, -7, -80]))
             case "restart":
                 return Restart(random.choice([ANEW, RETAINED, RETAINED, FOLLOWED]))
             case "watch":

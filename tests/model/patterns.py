@@ -83,12 +83,7 @@ def _size(value: Value) -> int:
 
 
 def _joined(rows: list[Row | None]) -> Row | None:
-    joined: Row = []
-    for row in rows:
-        if row is None:
-            return None
-        joined += row
-    return joined
+    return None if None in rows else [pair for row in rows for pair in row or ()]
 
 
 def _once(row: Row) -> Row | None:

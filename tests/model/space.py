@@ -65,6 +65,8 @@ class Space:
         """The same without the messages of this state, which are gone then."""
         self.sending: Facts = {}
         """What ``send`` derives from the facts of this state."""
+        self.latest = 0
+        """The latest time that was seen, also by what had no effect."""
 
     def copy(self) -> Self:
         """Returns a space that goes on from here by itself."""
@@ -153,6 +155,7 @@ class Space:
             made = self._next_state(self.claims, instant)
             if made is not None or not self.is_settled:
                 yield made
+        self.latest = max(self.latest, time)
 
     # -- states -----------------------------------------------------------------------------------------
 
@@ -161,7 +164,7 @@ class Space:
 
         Times never go back: a clock that is behind the latest state stands still.
         """
-        before, time = self.facts, max([time, *self.past.times[-1:]])
+        before, time = self.facts, max([time, self.latest, *self.past.times[-1:]])
         claimed = [fact for held in claims.values() for fact in held.values()]
         texts = {key(fact): text for fact in claimed if (text := _text_of(fact)) is not None}
         self.begun = {at: self.begun.get(at, len(self.past.times)) for at in texts}

@@ -360,6 +360,20 @@ def test_a_clock_that_is_put_back_takes_nothing_back() -> None:
         assert times == sorted(times) == [epoch.time for epoch in twin.past]
 
 
+def test_an_epoch_is_not_before_a_turn_that_had_no_effect() -> None:
+    """Windows would end by the time of that turn, which no epoch has, and by another one after a start."""
+    space, fact = Space("s"), Record("r", 1)
+    rule = Record("rule", "w", "w($d) <- r($d) within 10 ms.")
+    space.commit("a", [(ASSERT, 1, rule), (ASSERT, 2, fact)], START)
+    assert space.commit("a", [(ASSERT, 3, fact)], START + 100 * MS).silent
+    gone = space.commit("a", [(RETRACT, 2), (RETRACT, 3)], START + 50 * MS)
+    assert gone.time == START + 100 * MS
+    made = list[Epoch]()
+    space.submit_timed = made.append
+    space.until(START + 300 * MS)
+    assert [(each.time, list(each.removed)) for each in made] == [(gone.time + 10 * MS, [Record("w", 1)])]
+
+
 class InSteps(Run):
     """A history in which the turns of instants are made in steps, and often not to the end before a turn."""
 
