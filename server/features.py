@@ -1,8 +1,8 @@
 """A feature: what a capability adds to the daemon, as one record.
 
-The daemon has a list of them (``server/daemon/features.py``).  It makes their parts once it has its spaces, joins
-their verbs, begins their tasks and asks for their rows of the status and their metrics; it knows no more of
-them.  A feature that a daemon is not configured for adds nothing.
+The daemon has a list of them (``server/daemon/features.py``).  It makes their parts once it has its spaces,
+joins their verbs, begins their tasks and asks for their rows of the status and their metrics; it knows no
+more of them.  A feature that a daemon is not configured for adds nothing.
 """
 
 from __future__ import annotations
