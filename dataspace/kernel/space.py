@@ -228,10 +228,8 @@ class Space(SpaceState):
         at hand is not made either.
         """
         times = self.rules.times
-        if now < times.ahead:
-            now = times.ahead
-        if now < self.time:
-            now = self.time
+        now = now if now > times.ahead else times.ahead
+        now = now if now > self.time else self.time
         if times.next <= now or self.rules.flows.next <= now:
             self._make_due(now)
         times.ahead = now
