@@ -79,7 +79,7 @@ INSPECTED: Final = frozenset(
         "principals",
         "memory_parts",
     ]
-)
+).union(*[feature.inspected for feature in FEATURES])
 """The parts of the status that are shown only to bearers that may inspect the daemon."""
 
 
@@ -382,8 +382,7 @@ class Daemon(DaemonState):
             "memory_peak_bytes": max(peak, resident),
         }
         if not permit.inspects:
-            kept_back = INSPECTED.union(*[feature.inspected for feature in FEATURES])
-            status = {name: row for name, row in status.items() if name not in kept_back}
+            status = {name: row for name, row in status.items() if name not in INSPECTED}
         return Map(status)
 
 
