@@ -261,7 +261,9 @@ class SteadyClock:
 
     def now(self) -> int:
         """Returns the time of the next epoch, in microseconds since 1970."""
-        wall, newest = self._wall(), self._space.time
+        wall, newest, seen = self._wall(), self._space.time, self._space.rules.times.ahead
+        if seen > newest:  # of a turn that had no effect
+            newest = seen
         if wall >= newest and self._behind is None:  # as mostly
             return wall
         elapsed = self._elapsed()

@@ -149,6 +149,16 @@ def test_time_goes_on_a_little_slower_while_the_clock_is_behind() -> None:
     assert passes(1_000) == elapsed, "a jump ahead is taken at once"
 
 
+def test_time_goes_on_after_a_turn_without_effect_that_the_clock_is_behind() -> None:
+    space, elapsed = Space("s"), 0
+    clock = SteadyClock(space, lambda: START + elapsed, lambda: elapsed * 1000)
+    space.commit("a", [(ASSERT, 1, Record("r"))], START)
+    assert space.commit("a", [(ASSERT, 2, Record("r"))], START + 3_600_000_000).silent
+    assert clock.now() == START + 3_600_000_000
+    elapsed = 32_000_000
+    assert clock.now() == START + 3_630_000_000
+
+
 def test_a_space_that_is_ahead_of_the_clock_at_its_start_does_not_stand_still() -> None:
     space, elapsed = Space("s"), 0
     space.restore({}, 1, START + 3_600_000_000)
