@@ -219,13 +219,14 @@ class Space(SpaceState):
         return epoch if is_any else None
 
     def until(self, now: int) -> int:
-        """Makes the turns that are due by time alone, up to the time of a turn that is to be made.
+        """Makes the turns that are due by time alone, up to the time of a turn that is to be made; returns
+        that time.
 
-        Returns that time: ``now``, or the latest that a turn was to have, if the clock was set back since.
-        Rules know that one, also if the turn was refused or had no effect, and epochs must not be before it.
-        Each is at its own instant.  After a long pause they are ``MOST_INSTANTS``, at chosen instants, and
-        each has what has come due since the one before.  Raises what ``submit_timed`` raises; then the turn
-        at hand is not made either.
+        It is ``now``, or the latest that a turn was to have, if the clock was set back since: rules know that
+        one, also if the turn was refused or had no effect, and epochs must not be before it.
+        The turns by time are each at its own instant.  After a long pause they are ``MOST_INSTANTS``, at
+        chosen instants, and each has what has come due since the one before.  Raises what ``submit_timed``
+        raises; then the turn at hand is not made either.
         """
         times = self.rules.times
         now = now if now > times.ahead else times.ahead

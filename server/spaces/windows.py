@@ -161,14 +161,11 @@ class RuleTurns:
 
         A turn of that time finds the present facts unchanged.
         """
-        now = self.now()
-        if self._space.rules.due <= now:
-            try:
-                self._space.until(now)
-            except BaseException:
-                self._failed()
-                raise
-        return now
+        try:
+            return self._space.until(self.now())
+        except BaseException:
+            self._failed()
+            raise
 
 
 def _pause(micros: int) -> float:

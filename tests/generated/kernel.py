@@ -174,8 +174,11 @@ class KernelRun:
         raise Endless
 
     def _restart(self, form: str) -> None:
-        """A start knows the times of epochs alone: a clock that was put back is right again by then."""
-        self.time = max(self.time, self.model.latest, *self.model.past.times[-1:])
+        """A start knows the times of epochs alone: a clock that is behind what the model has seen after the
+        newest one is right again by then."""
+        seen = max([self.model.latest, *self.model.past.times[-1:]])
+        if seen > (self.past[-1].time if self.past else 0):
+            self.time = max(self.time, seen)
         old = self.space
         claims = {owner: dict(held) for owner, held in old.all_claims().items()}
         self.space = self.follower if form == FOLLOWED else Space("s")

@@ -52,7 +52,7 @@ class Times:
         self.terms: Final = Terms()
         self.time = self.now = 0
         self.ahead = 0
-        """The time of the turn that is being made."""
+        """The time of the latest turn, made or being made: the next one is not before it."""
         self.next = NEVER
         """The earliest instant on the agenda; a turn at or after it has to wait for a tick at it."""
         self.forms: dict[Hashable, PastRows] = {}
