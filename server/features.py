@@ -2,7 +2,7 @@
 
 The daemon has a list of them (``server/daemon/features.py``).  It makes their parts once it has its spaces,
 joins their verbs, begins their tasks and asks for their rows of the status and their metrics; it knows no
-more of them.  A feature that a daemon is not configured for adds nothing.
+more of them.  A feature that a daemon is not configured for begins no task.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from server.metrics import Metric
 from server.sessions.requests import Verb
 from server.sessions.state import DaemonState
+from server.spaces.keeping import DAEMON
 
 if TYPE_CHECKING:
     from server.spaces.space import HostedSpace
@@ -22,11 +23,13 @@ Figures = TypeVar("Figures")
 
 
 class DaemonTask(NamedTuple):
-    """What runs from the start of the daemon to its end; begun again after a defect in it (``keep``)."""
+    """What runs until the daemon ends; begun again after a defect in it (``keep``)."""
 
     name: str
     """For the line about a defect, in the plural."""
     run: Callable[[], Awaitable[None]]
+    space: str = DAEMON
+    """The space that it is for, if it is for one."""
 
 
 Status: TypeAlias = "Callable[[DaemonState, HostedSpace], Mapping[str, object]]"
@@ -34,8 +37,7 @@ Status: TypeAlias = "Callable[[DaemonState, HostedSpace], Mapping[str, object]]"
 
 @dataclass(frozen=True, slots=True)
 class Measured(Generic[Figures]):
-    """Metrics with the function that collects the figures which they read, once for each scrape; O(1) for
-    whatever clients can make many."""
+    """Metrics with the function that collects the figures which they read, once for each scrape."""
 
     figures: Callable[[DaemonState], Figures]
     metrics: tuple[Metric[Figures], ...]

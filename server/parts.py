@@ -31,8 +31,8 @@ class Parts:
         self._sizes: Final[dict[str, Callable[[], int]]] = {}
 
     def add(self, key: PartKey[T], value: T, size: Callable[[], int] | None = None) -> None:
-        """Adds a part once; ``size`` returns about how many bytes of memory it has in use, in O(1)."""
-        assert key not in self._values, key.name
+        """Adds a part once; ``size`` returns about how many bytes of memory it has in use."""
+        assert key not in self._values and key.name not in self._sizes, key.name
         self._values[key] = value
         if size is not None:
             self._sizes[key.name] = size

@@ -19,7 +19,7 @@ figure:
 - *parameters*: without ``self`` and ``cls``, and without keyword-only ones that have a default.
 - *imports and module docstrings*: lines of the imports at the top of a file and of its docstring.
 - *code*: lines without docstrings, comments, empty lines and imports at the top of a file; of the core, and
-  of each *wing*, which is a capability that the core does not know. ``PLACES`` says which file is whose.
+  of each *wing*, which is a capability that the core does not know (``tests/budgets.py``).
 - *files outside*: files of the product outside the folder of a wing that are part of it or import it; the
   client's half and the tables of names, verbs and settings are not counted.
 - *largest objects*: attributes of a class of the server with those of its bases, without properties.

@@ -183,7 +183,7 @@ class Daemon(DaemonState):
         self.peers.start_soon(keep, DAEMON, "held packets", self.surety.run)
         for feature in FEATURES:
             for task in feature.tasks(self):
-                self.peers.start_soon(keep, DAEMON, task.name, task.run)
+                self.peers.start_soon(keep, task.space, task.name, task.run)
 
     def _expect_skips(self, hosted: HostedSpace) -> None:
         hosted.leader.send_away = partial(self._send_away, hosted)
@@ -231,7 +231,7 @@ class Daemon(DaemonState):
             self.peers.start_soon(accept, self.followers, listener)
         for feature in FEATURES:
             for task in feature.leads(self, spaces):
-                self.peers.start_soon(keep, DAEMON, task.name, task.run)
+                self.peers.start_soon(keep, task.space, task.name, task.run)
 
     def _send_away(self, hosted: HostedSpace) -> None:
         """Ends the connections about a space that has skipped epochs: they come back, here or elsewhere."""

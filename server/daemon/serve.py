@@ -43,7 +43,7 @@ from server.monitoring.pages import exposition
 from server.sessions.peer import PEERS
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
-from server.topics.part import TOPICS, writers
+from server.topics.part import TOPICS, writers_of
 from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005
@@ -238,7 +238,7 @@ class _Writers:
     def begin(self) -> None:
         """Runs the writers of what the daemon leads, as far as they do not run yet."""
         running = [each for each, _ in self._begun]
-        for _, writer in writers(self._daemon):
+        for _, writer in writers_of(self._daemon):
             if writer in running:
                 continue
             if isinstance(writer, GroupCommit):

@@ -423,7 +423,10 @@ class Peer(ABC):
 
 
 PEERS: Final = PartKey[dict[int, Peer]]("connections")
-"""The connections of a daemon that speak the protocol, by number."""
+"""The connections of a daemon that speak the protocol, by number.
+
+Their memory is shown with that of all ``connections``, which ``DaemonState`` counts.
+"""
 
 
 class ConnectionQuota:

@@ -188,7 +188,10 @@ class DaemonState:
         return None if permit is None else (Bearer(permit, principal), self.accounts.of(principal))
 
     def memory_parts(self) -> Counter[str]:
-        """Returns about how many bytes each part has in use, beside the code; O(spaces and connections)."""
+        """Returns about how many bytes each part has in use, beside the code.
+
+        O(spaces, connections and topics).
+        """
         parts = Counter(
             waiting=self.delivery.room.used + self.delivery.room.states,
             replays=REPLAY_BYTES * (self.limits.all_replays - self.replays.value),

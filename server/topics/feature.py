@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.wire.features import MAIN
 from server.features import DaemonTask, Feature, Measured
 from server.metrics import Buckets, Metric
 from server.parts import PartKey
@@ -115,7 +116,7 @@ def _leads(daemon: DaemonState, spaces: Sequence[HostedSpace]) -> Sequence[Daemo
     """The topics are led with ``main``."""
     if daemon.main not in spaces:
         return ()
-    return (DaemonTask("durable topics", daemon.parts[TOPICS].durable.run),)
+    return (DaemonTask("durable topics", daemon.parts[TOPICS].durable.run, MAIN),)
 
 
 def _figures(daemon: DaemonState) -> TopicFigures:

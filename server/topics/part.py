@@ -82,7 +82,7 @@ class DaemonTopics:
 TOPICS: Final = PartKey[DaemonTopics]("topics")
 
 
-def writers(daemon: DaemonState) -> list[tuple[str, GroupCommit | TopicWriter]]:
+def writers_of(daemon: DaemonState) -> list[tuple[str, GroupCommit | TopicWriter]]:
     """Returns all writers to the disk, by name; none in a daemon that follows."""
     written: list[tuple[str, GroupCommit | TopicWriter]] = [
         (f"the log of space {name}", hosted.writer) for name, hosted in daemon.spaces.items() if hosted.leads

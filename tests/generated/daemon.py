@@ -479,7 +479,7 @@ class DaemonRun:
             if isinstance(packet, wire.Answer):
                 return value
 
-    def settle(self, claims: model.Claims | None = None) -> None:
+    def settle(self) -> None:
         """Waits until everything is known; what came to pass since is one segment."""
         newest = self.ask("sync")
         while self.seen < newest:
@@ -487,7 +487,11 @@ class DaemonRun:
                 self._read(self.observer.next())
             except TimeoutError:
                 raise Difference(f"an observer is not shown epoch {newest}") from None
-        epochs, oldest = tuple(self.epochs), self.ask_oldest()
+        self._end_segment(self.ask_oldest())
+
+    def _end_segment(self, oldest: int, claims: model.Claims | None = None) -> None:
+        """Adds what came to pass since the last segment, of a log whose oldest epoch is known."""
+        epochs = tuple(self.epochs)
         self._add_segment(model.Segment(self._lanes(), epochs, micros(), claims, oldest=oldest))
         if "Traceback" in (said := self.server.said()):
             raise Difference(f"the daemon's log has an error: {said[-300:]}")
@@ -714,11 +718,11 @@ class DaemonRun:
         self._wait_without(*sessions)
         self.carry_out(Post(DURABLE, ((SEND, Record("last")),)))
         while True:
-            before, claims = self.seen, self.claims()
+            oldest, before, claims = self.ask_oldest(), self.seen, self.claims()
             if self.ask("sync") == before == self.seen:  # an epoch that is shown now is newer than the claims
                 break
             self.settle()
-        self._add_segment(model.Segment(self._lanes(), tuple(self.epochs), micros(), claims))
+        self._end_segment(oldest, claims)
         self._read_log()
         one = model.Daemon()
         one.is_exact = False  # an earlier program may have killed the daemon

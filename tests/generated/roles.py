@@ -43,7 +43,7 @@ from server.config.rights import RIGHTS, Key, Rights
 from server.daemon import serve as serving
 from server.daemon.daemon import Daemon
 from server.sessions.peer import PEERS
-from server.topics.part import TOPICS, writers
+from server.topics.part import TOPICS, writers_of
 from tests.abuse.oracle import codes
 from tests.generated.test_verbs import JOB, NAMED, NOT_HERE, SECRET, Stated, base, ordered
 from tests.relay.store.memory import in_memory
@@ -346,7 +346,7 @@ async def _fill_disk(scene: Scene) -> None:
     made, daemon = await scene.connect(0), scene.daemon(0)
     await made.say(p.Turn(1, "main", "", ((ASSERT, 1, Record("unwritten")),)))
     await made.say(p.Request(1, "join", Map({"topic": "unwritten", "durable": True})))
-    while not all(writer.full for _, writer in writers(daemon)):  # noqa: ASYNC110  # these two meet it
+    while not all(writer.full for _, writer in writers_of(daemon)):  # noqa: ASYNC110  # these two meet it
         await trio.sleep(0.05)
 
 

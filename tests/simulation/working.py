@@ -45,6 +45,7 @@ FAITHFUL: Final = SECONDS + 2.0
 GRACE: Final = 2.0
 """Seconds for which half of the workers keep their jobs while their lines are cut."""
 CUTS: Final = 0.1
+"""How often such a worker loses its line while it has a job."""
 FAILS: Final = 0.4
 """How often a worker fails where jobs may become dead letters."""
 
