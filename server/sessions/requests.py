@@ -225,7 +225,7 @@ class OldTurns:
         """
         peer = self._peer
         epoch = peer.own.client.epoch_of(sequence)
-        if epoch is not None and epoch <= peer.hosted.commits.durable:
+        if epoch is not None and epoch < peer.hosted.commits.durable:  # what had no effect may wait under it
             self._say(sequence, epoch)
             return
         while len(self._wanted) >= MOST_OLD_TURNS:

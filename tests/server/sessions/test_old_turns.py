@@ -39,6 +39,20 @@ async def test_a_refused_turn_that_comes_again_after_a_later_one_was_not_applied
                 assert await peer.hear() == p.Accepted(sequence, expected)
 
 
+async def test_a_turn_without_effect_that_comes_again_is_answered_once_it_is_on_disk(tmp_path: Path) -> None:
+    """It has the number of the epoch before, which is there already."""
+    async with inside(tmp_path) as daemon:
+        wire = daemon.connect()
+        await wire.greet("me")
+        await wire.say(turn(1, (ASSERT, 1, fact(1))))
+        assert isinstance(await wire.hear(), p.Accepted)
+        daemon.hold()
+        await wire.say(turn(2, (ASSERT, 2, fact(1))), turn(2, (ASSERT, 2, fact(1))), p.Ping(1))
+        assert await wire.hear() == p.Pong(1)
+        daemon.release()
+        assert [type(await wire.hear()) for _ in range(2)] == [p.Accepted, p.Accepted]
+
+
 async def _many_turns(wire: Wire, newest: int) -> None:
     """All applied but every third one, which is refused."""
     for begin in range(1, newest + 1, 500):
