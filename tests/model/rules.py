@@ -323,7 +323,8 @@ class _Body:
                     yield from on(literal, found)
                 return
             if isinstance(literal, LastingGroup):
-                beside = needed | {n for e in body if e is not literal for n in _visible(e)}
+                others = [e for e in body if e is not literal]
+                beside = needed | {n for e in others for n in (*_visible(e), *_taken_in(e))}
                 for held in self._lasting(literal, beside):
                     if (joined := _joined(known, held.items())) is not None:
                         yield from on(literal, joined)
