@@ -551,7 +551,7 @@ async def test_what_a_linked_task_raises_ends_its_actor_only_and_is_told(where: 
             return
         assert raised and actor.ended and heard == [1]
         engine.spawn(lambda turn: turn.send(Go()), home=home)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await shell.ended.wait()
     told = [leaf for crash in engine.crashes for leaf in leaves(crash.__cause__ or crash)]
     told += [leaf.__cause__ for leaf in told if leaf.__cause__ is not None]  # a StopIteration's

@@ -140,7 +140,7 @@ async def trace(case: Case, read: Reader) -> list[str]:
                         assert ended or case.raises_at or case.closes_at
 
                 nursery.start_soon(player)
-                with trio.fail_after(5):
+                with trio.fail_after(60):
                     try:
                         await read(seen, function)
                         ended.append("over")

@@ -21,7 +21,7 @@ async def collected(stream: Any, into: list[Any]) -> None:
 async def all_of(*streams: Any) -> list[list[Any]]:
     """What each stream gives, all read at once."""
     seen: list[list[list[Any]]] = [[] for _ in streams]
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for at, stream in enumerate(streams):
                 nursery.start_soon(collected, stream, seen[at])
@@ -41,7 +41,7 @@ def test_a_mirror_gives_every_fork_everything(items: list[int], number: int, ahe
 def test_converging_is_the_reverse_of_dealing(items: list[int], number: int) -> None:
     async def main() -> None:
         forks = s.fork_round_robin(s.pipe(s.values(items)), number)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await s.pipe(s.converge(*forks), s.collect()).read() == items
 
     trio.run(main)

@@ -21,7 +21,7 @@ async def asks(
 ) -> str:
     """The answers, such as ``1=0 2=done 3=done``; ``error`` for a bare error, ``failed`` for its mark."""
     run = Run([source, *transformers])
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         await run.play(schedule, overtakes=overtakes)
     words = {"EndOfStream": "done", "Failure": "error"}
     said = []

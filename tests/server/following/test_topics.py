@@ -236,11 +236,14 @@ async def test_a_follower_that_retention_overtakes_ends_its_subscriptions_and_go
             for time in range(EPOCHS):
                 await topic.send(b"x" * 100_000)
                 await topic.advance(time + 1)
-            while (await oldest(space)) < 3:  # noqa: ASYNC110  # it happens in the daemon
+            while (await figure(space, "oldest")) < 3:  # noqa: ASYNC110  # it happens in the daemon
                 await trio.sleep(0.05)
             follower.process.send_signal(signal.SIGCONT)
             with pytest.raises(Refused, match="epoch-gone"):
                 await epochs.next_epoch()
+            last = await figure(space, "completed")  # from there on nothing can overtake it again
+            while (await figure(reader, "completed")) < last:  # noqa: ASYNC110  # it happens in the daemon
+                await trio.sleep(0.05)
             async with reader.subscribe("t", as_of=EPOCHS) as later:
                 await topic.send("more")
                 await topic.advance(EPOCHS + 1)
@@ -248,11 +251,11 @@ async def test_a_follower_that_retention_overtakes_ends_its_subscriptions_and_go
                 assert epoch is not None and (epoch.time, epoch.items) == (EPOCHS, ("more",))
 
 
-async def oldest(space: RemoteSpace) -> int:
-    """The oldest epoch that is retained."""
+async def figure(space: RemoteSpace, name: str) -> int:
+    """The ``oldest`` epoch that is retained, or how many are ``completed``."""
     known = await space.request("topic-frontier", Map({"topic": "t"}))
     assert isinstance(known, Map)
-    found = known["oldest"]
+    found = known[name]
     assert isinstance(found, int)
     return found
 

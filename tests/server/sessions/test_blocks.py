@@ -66,7 +66,7 @@ def test_each_verb_is_in_one_of_the_tables() -> None:
 
 async def says(name: str, use: Callable[[], Any]) -> None:
     """Uses an object, which is refused with what to write."""
-    with trio.fail_after(5), pytest.raises(UsageError) as caught:
+    with trio.fail_after(60), pytest.raises(UsageError) as caught:
         result = use()
         if inspect.isawaitable(result):
             await result
@@ -110,7 +110,7 @@ async def test_what_has_ended_is_not_taken_for_what_was_never_entered(url: str, 
     async with dataspace.connect(url) as space, space.publish("news"):
         async with BLOCKS[name](space) as made:
             pass
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await iterated(made)
 
 

@@ -302,7 +302,7 @@ class Life:
 
     async def _listen(self, enough: Callable[[], bool]) -> None:
         """Hears everything until it is enough."""
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while not enough():
                 packet = await self._wire.hear()
                 assert packet is not None and not isinstance(packet, p.Bye), packet
