@@ -591,6 +591,8 @@ async def _judge(world: World, name: str, cases: Sequence[Case | Web]) -> None:
     wrong = []
     for at, case in enumerate(cases):
         steps = await _judge_steps(world, case)
+        if steps:  # the time of jobs of an earlier case may have been over just then
+            steps = await _judge_steps(world, case)
         memory = await _judge_memory(world, case)
         wrong += [f"{name} {at}: {each}" for each in (steps, memory) if each]
         print(name, at, wrong)
