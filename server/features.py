@@ -19,6 +19,7 @@ from server.spaces.keeping import DAEMON
 if TYPE_CHECKING:
     from server.spaces.space import HostedSpace
 
+Source = TypeVar("Source", "DaemonState", "HostedSpace")
 Figures = TypeVar("Figures")
 
 
@@ -36,43 +37,11 @@ Status: TypeAlias = "Callable[[DaemonState, HostedSpace], Mapping[str, object]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured(Generic[Figures]):
-    """Metrics with the function that collects the figures which they read, once for each scrape."""
+class Measured(Generic[Source, Figures]):
+    """Metrics of a daemon, or of each space, with the function that collects their figures at each scrape."""
 
-    figures: Callable[[DaemonState], Figures]
+    figures: Callable[[Source], Figures]
     metrics: tuple[Metric[Figures], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredSpaces(Generic[Figures]):
-    """The same for each space; the last label of each metric before its own is the space."""
-
-    figures: Callable[[HostedSpace], Figures]
-    metrics: tuple[Metric[Figures], ...]
-
-
-def _nothing(_daemon: DaemonState) -> None:
-    pass
-
-
-def _joins_nothing(_daemon: DaemonState, _hosted: HostedSpace) -> None:
-    pass
-
-
-def _none(_daemon: DaemonState) -> Sequence[DaemonTask]:
-    return ()
-
-
-def _no_verbs(_daemon: DaemonState) -> Mapping[str, Verb]:
-    return {}
-
-
-def _not_led(_daemon: DaemonState, _spaces: Sequence[HostedSpace]) -> Sequence[DaemonTask]:
-    return ()
-
-
-def _no_rows(_daemon: DaemonState, _hosted: HostedSpace) -> Mapping[str, object]:
-    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +49,19 @@ class Feature:
     """What one capability adds to a daemon."""
 
     name: str
-    make: Callable[[DaemonState], None] = _nothing
+    make: Callable[[DaemonState], None] = lambda _daemon: None
     """Adds its parts to the state, which has its spaces."""
-    joins: Callable[[DaemonState, HostedSpace], None] = _joins_nothing
+    joins: Callable[[DaemonState, HostedSpace], None] = lambda _daemon, _hosted: None
     """Adds to a space what the feature does there: to each after ``make``, and to one that follows anew."""
-    verbs: Callable[[DaemonState], Mapping[str, Verb]] = _no_verbs
+    verbs: Callable[[DaemonState], Mapping[str, Verb]] = lambda _daemon: {}
     """Returns its requests, by the names that they have on the wire."""
-    tasks: Callable[[DaemonState], Iterable[DaemonTask]] = _none
-    leads: Callable[[DaemonState, Sequence[HostedSpace]], Iterable[DaemonTask]] = _not_led
+    tasks: Callable[[DaemonState], Iterable[DaemonTask]] = lambda _daemon: ()
+    leads: Callable[[DaemonState, Sequence[HostedSpace]], Iterable[DaemonTask]] = lambda _daemon, _spaces: ()
     """Returns what runs from when the daemon leads these spaces; may begin what ends by itself."""
-    status: Status = _no_rows
+    status: Status = lambda _daemon, _hosted: {}
     """Returns its rows of ``dataspace status`` for one space."""
     inspected: frozenset[str] = frozenset()
     """Those of them that are shown only to bearers that may inspect the daemon."""
-    metrics: Measured[Any] | None = None
-    space_metrics: MeasuredSpaces[Any] | None = None
+    metrics: Measured[DaemonState, Any] | None = None
+    space_metrics: Measured[HostedSpace, Any] | None = None
+    """Their labels are the space, and then their own."""

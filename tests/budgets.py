@@ -14,7 +14,7 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     41908  index/ dataspace/ relay/ server/
+core     41888  index/ dataspace/ relay/ server/
 groups    3125  relay/groups/ server/groups/ server/spaces/groups/ server/topics/dividing.py server/web/routes/groups.py server/cli/once/groups.py server/cli/lasting/consume.py
 topics    4095  dataspace/topics/ relay/topics/ relay/journal/ relay/following/topics.py relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/ server/web/routes/topics.py server/cli/lasting/topic.py
 archive   4088  relay/archive/ relay/objects/ server/archiving/ server/cli/archive.py server/cli/once/erasing.py

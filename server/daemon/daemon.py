@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -42,6 +42,7 @@ from server.daemon.draining import Draining, drain_verb
 from server.daemon.features import FEATURES
 from server.daemon.followers import Followers, url_of, web_url_of
 from server.daemon.homes import contact_of
+from server.features import DaemonTask
 from server.home import Home
 from server.hosting.guardian import SERVE
 from server.hosting.loading import made_flow
@@ -182,8 +183,7 @@ class Daemon(DaemonState):
             self.peers.start_soon(keep, DAEMON, "the link to its leader", self.link.run)
         self.peers.start_soon(keep, DAEMON, "held packets", self.surety.run)
         for feature in FEATURES:
-            for task in feature.tasks(self):
-                self.peers.start_soon(keep, task.space, task.name, task.run)
+            self._begin_tasks(feature.tasks(self))
 
     def _expect_skips(self, hosted: HostedSpace) -> None:
         hosted.leader.send_away = partial(self._send_away, hosted)
@@ -230,8 +230,11 @@ class Daemon(DaemonState):
         if self.main in spaces and (listener := self.followers.listen()) is not None:
             self.peers.start_soon(accept, self.followers, listener)
         for feature in FEATURES:
-            for task in feature.leads(self, spaces):
-                self.peers.start_soon(keep, task.space, task.name, task.run)
+            self._begin_tasks(feature.leads(self, spaces))
+
+    def _begin_tasks(self, tasks: Iterable[DaemonTask]) -> None:
+        for task in tasks:
+            self.peers.start_soon(keep, task.space, task.name, task.run)
 
     def _send_away(self, hosted: HostedSpace) -> None:
         """Ends the connections about a space that has skipped epochs: they come back, here or elsewhere."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from server.features import DaemonTask, Feature, MeasuredSpaces
+from server.features import DaemonTask, Feature, Measured
 from server.groups.figures import GroupFacts, GroupFigures, figures_of
 from server.groups.verbs import VERBS
 from server.metrics import SPACE, Metric
@@ -49,5 +49,5 @@ FEATURE: Final = Feature(
     name="groups",
     verbs=lambda _: VERBS,
     tasks=_tasks,
-    space_metrics=MeasuredSpaces(figures_of, METRICS),
+    space_metrics=Measured(figures_of, METRICS),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,21 +28,8 @@ if TYPE_CHECKING:
     from relay.log.writer import CommitStatistics
     from server.monitoring.lags import ReaderLag
     from server.monitoring.survey import Lag, Survey
-    from server.sessions.peer import Peer
     from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonFigures:
-    """The figures from which metrics of the daemon are read."""
-
-    daemon: DaemonState
-
-    @property
-    def peers(self) -> Iterable[Peer]:
-        """The open connections."""
-        return self.daemon.parts[PEERS].values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class SpaceFigures:
 def readings(daemon: DaemonState, features: Sequence[Feature], found: Survey) -> list[Reading]:
     """Returns all readings, with the figures of a survey."""
     daemon.memory.refresh()
-    read = [each for metric in OF_DAEMON for each in _readings(metric, DaemonFigures(daemon), ())]
+    read = [each for metric in OF_DAEMON for each in _readings(metric, daemon, ())]
     for own in [feature.metrics for feature in features if feature.metrics is not None]:
         figures = own.figures(daemon)
         read += [each for metric in own.metrics for each in _readings(metric, figures, ())]
@@ -106,68 +93,68 @@ def _readings(metric: Metric[Figures], figures: Figures, at: tuple[str, ...]) ->
 
 # A table: a metric is two or three lines.
 # fmt: off
-OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
+OF_DAEMON: Final[tuple[Metric[DaemonState], ...]] = (
     Metric("dataspace_build", "info", "Version of the daemon, and its parts that are machine code.",
            lambda _: {"version": __version__, "compiled": ",".join(compiled_parts())}),
     Metric("dataspace_ready", "gauge", "1 while clients should be sent to the daemon.",
-           lambda of: float(not of.daemon.readiness.reason)),
+           lambda of: float(not of.readiness.reason)),
     Metric("dataspace_leads", "gauge", "1 in a daemon that writes its log, 0 in one that follows.",
-           lambda of: float(of.daemon.leads)),
+           lambda of: float(of.leads)),
     Metric("dataspace_leader_known", "gauge", "1 while the leader of a follower answers, and in a leader.",
-           lambda of: float(of.daemon.leads or bool(of.daemon.main.leader.url))),
+           lambda of: float(of.leads or bool(of.main.leader.url))),
     Metric("dataspace_loop_lag_seconds", "histogram", "How late the event loop ran a task that was ready.",
-           lambda of: Buckets.of(of.daemon.parts[MEASURES].loop_lag)),
+           lambda of: Buckets.of(of.parts[MEASURES].loop_lag)),
     Metric("dataspace_lane_waiting", "gauge", "Pieces of background work that wait for a turn.",
-           lambda of: of.daemon.lane.statistics().waiting),
+           lambda of: of.lane.statistics().waiting),
     Metric("dataspace_lane_slices", "counter", "Slices of background work.",
-           lambda of: of.daemon.lane.statistics().slices),
+           lambda of: of.lane.statistics().slices),
 
     Metric("dataspace_connections", "gauge", "Connections that are open.",
-           lambda of: len(of.daemon.parts[PEERS])),
+           lambda of: len(of.parts[PEERS])),
     Metric("dataspace_unauthenticated_connections", "gauge", "Connections without a valid hello.",
-           lambda of: len(of.daemon.guests.strangers)),
+           lambda of: len(of.guests.strangers)),
     Metric("dataspace_connections_accepted", "counter", "Connections that were accepted.",
-           lambda of: of.daemon.counts.connections),
+           lambda of: of.counts.connections),
     Metric("dataspace_connections_refused", "counter", "Connections without room for them.",
-           lambda of: of.daemon.counts.turned_away),
+           lambda of: of.counts.turned_away),
     Metric("dataspace_logins_refused", "counter", "Hellos with a token that was not valid.",
-           lambda of: of.daemon.counts.logins_refused),
+           lambda of: of.counts.logins_refused),
     Metric("dataspace_goodbyes", "counter", "Connections that the daemon ended, by code.",
-           lambda of: of.daemon.counts.goodbyes, ("code",)),
+           lambda of: of.counts.goodbyes, ("code",)),
     Metric("dataspace_refusals", "counter", "Turns, requests and streams refused, by code.",
-           lambda of: of.daemon.counts.refused, ("code",)),
+           lambda of: of.counts.refused, ("code",)),
     Metric("dataspace_slow_events", "counter", "What was beyond a threshold of [slow].",
-           lambda of: of.daemon.counts.slow, ("kind",)),
+           lambda of: of.counts.slow, ("kind",)),
     Metric("dataspace_received_bytes", "counter", "Bytes received from clients.",
-           lambda of: of.daemon.counts.received + sum([peer.received for peer in of.peers])),
+           lambda of: of.counts.received + sum([peer.received for peer in of.parts[PEERS].values()])),
     Metric("dataspace_sent_bytes", "counter", "Bytes sent to clients.",
-           lambda of: of.daemon.counts.sent + sum([peer.sending.sent for peer in of.peers])),
+           lambda of: of.counts.sent + sum([peer.sending.sent for peer in of.parts[PEERS].values()])),
     Metric("dataspace_streams", "gauge", "Streams that are open.",
-           lambda of: of.daemon.guests.streams),
+           lambda of: of.guests.streams),
     Metric("dataspace_replays_reading", "gauge", "Replays that hold a part of the log in memory.",
-           lambda of: of.daemon.limits.all_replays - of.daemon.replays.value),
+           lambda of: of.limits.all_replays - of.replays.value),
 
     Metric("dataspace_waiting_bytes", "gauge", "What waits for all observers.",
-           lambda of: of.daemon.delivery.room.used),
+           lambda of: of.delivery.room.used),
     Metric("dataspace_waiting_limit_bytes", "gauge", "limits.waiting_bytes.",
-           lambda of: of.daemon.delivery.room.limit),
+           lambda of: of.delivery.room.limit),
     Metric("dataspace_conflated_epochs", "counter", "Epochs that became part of a net difference.",
-           lambda of: of.daemon.delivery.counts.conflated),
+           lambda of: of.delivery.counts.conflated),
     Metric("dataspace_dropped_changes", "counter", "Changes dropped for observers with `drop`.",
-           lambda of: of.daemon.delivery.counts.dropped),
+           lambda of: of.delivery.counts.dropped),
     Metric("dataspace_failed_observers", "counter", "Observations that `fail` has ended.",
-           lambda of: of.daemon.delivery.counts.failed),
+           lambda of: of.delivery.counts.failed),
     Metric("dataspace_observers_behind", "counter", "Times an observer with `wait` fell back on the log.",
-           lambda of: of.daemon.delivery.counts.fallen_behind),
+           lambda of: of.delivery.counts.fallen_behind),
 
     Metric("dataspace_memory_accounted_bytes", "gauge", "Memory that the daemon accounts for.",
-           lambda of: of.daemon.memory.used),
+           lambda of: of.memory.used),
     Metric("dataspace_memory_part_bytes", "gauge", "The parts of that; `start` is without clients.",
-           lambda of: of.daemon.memory.parts, ("part",)),
+           lambda of: of.memory.parts, ("part",)),
     Metric("dataspace_memory_limit_bytes", "gauge", "limits.memory: growth beyond is refused.",
-           lambda of: of.daemon.memory.limit),
+           lambda of: of.memory.limit),
     Metric("dataspace_memory_trims", "counter", "Times free memory was given back to the system.",
-           lambda of: of.daemon.memory.trims),
+           lambda of: of.memory.trims),
 
 )
 

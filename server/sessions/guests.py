@@ -1,4 +1,4 @@
-"""The connections of a daemon, as they are counted: from the first byte to the last, with a hello or without.
+"""Counts the connections of a daemon, with a hello or without.
 
 Always: a connection is counted from its admission until ``left``, and as a stranger until ``greeted``.
 """

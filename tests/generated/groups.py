@@ -1,4 +1,4 @@
-"""The door of groups: a program is carried out on what hands out the jobs of a group, and on a list of them.
+"""The door of groups: carries out a program on ``GroupCore``, and on a plain list of jobs.
 
 The list says who may get a job, in which order, as which attempt and from when on, who may report it as done,
 and what a start has to know.  After each operation nobody with room may wait for a job that he may get.

@@ -1,4 +1,4 @@
-"""Programs of a group: what there is to do, what members do with it, and what befalls the group meanwhile.
+"""Programs of a group: jobs, what its members do with them, and starts in between.
 
 Members are named by letters, and the jobs that they have by their places, so that a program stays one when
 something is left out.
