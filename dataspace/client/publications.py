@@ -92,7 +92,10 @@ class SentStep(PendingRequest):
     def fail(self, error: DataspaceError) -> None:
         """Handles a refusal or the loss of the connection; a publication that may be away sends the step
         again."""
-        if not (isinstance(error, Broken) and self._publication.may_be_away):
+        if not isinstance(error, Broken):
+            super().fail(error)
+            self._publication._refused(error)  # two classes, one machine
+        elif not self._publication.may_be_away:
             super().fail(error)
 
     def abandon(self, error: DataspaceError) -> None:
@@ -351,6 +354,9 @@ class Publication(Lasting):
         if not self.may_be_away:
             self.fail(Broken(lost))
             return
+        if self._error is not None:  # steps behind the refused one would be sent as if that had been taken
+            self.fail(self._error)
+            return
         self._there = False
         while self._unanswered and self._unanswered[0].is_settled:
             self._settle()
@@ -370,6 +376,14 @@ class Publication(Lasting):
             for sent in self._unanswered:
                 if not sent.is_settled:
                     self._produce(sent)
+
+    def _refused(self, error: DataspaceError) -> None:
+        """Notes that a step was refused: the next call raises that, and nothing is sent any more.
+
+        A publication with a name can be resumed under it, from where the daemon has it.
+        """
+        self._error = self._error or error
+        self._left = self._left or self.may_be_away
 
     def fail(self, error: DataspaceError) -> None:
         """Marks it as crashed, or as without any further connection."""

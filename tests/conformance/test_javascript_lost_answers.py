@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import trio
 
+from dataspace.codec import pack
+from dataspace.errors import Refused
 from dataspace.transport.addresses import parse_url
 from dataspace.wire.verbs import VERBS, repetition
 from index.values.values import Map
 from server.config.model import Config
 from server.daemon.serve import serve
+from server.topics.catalogue import TopicEntry
+from server.topics.following import TopicConnection
 from tests.conformance.driving import MODULE, node
 from tests.conformance.vectors import FOLDER
 
@@ -122,6 +126,63 @@ async def test_calls_whose_connection_is_lost(tmp_path: Path, nursery: trio.Nurs
     idle = dict.fromkeys(("done", "turn", "extend"), True)
     came = {"run": 2}
     assert told == {name: [[came.get(name, 1), (after | idle).get(name, 1)]] * 3 for name in told}
+
+
+REFUSED = """
+import { connect } from "%s";
+import { tcp } from "%s";
+const [, , url] = process.argv;
+const sleep = (millis) => new Promise((resolve) => setTimeout(resolve, millis));
+let cut = () => {};
+const cutting = (at, heard) => {
+  const inner = tcp(at, heard);
+  cut = () => { inner.close(); heard.closed("cut"); };
+  return inner;
+};
+const told = {};
+for (const then of ["flush", "send", "close"]) {
+  const space = await connect(url, { transport: cutting, grace: 20_000 });
+  const options = { durable: true, name: "me", away: 30_000 };
+  const topic = await space.publish(then, options);
+  await topic.send([1]);
+  await topic.flush();
+  await topic.send([2]); // refused
+  await topic.finish([3], 5).catch(() => {}); // refused as well
+  await sleep(100);
+  cut();
+  await space.sync();
+  await sleep(20);
+  const code = await topic[then](...(then === "send" ? [[4]] : [])).then(() => "none", (error) => error.code);
+  const again = await space.publish(then, options);
+  told[then] = [code, again.time];
+  await again.finish([2, 3], 5);
+  await again.close();
+  await space.close();
+}
+console.log(JSON.stringify(told));
+"""
+
+
+async def test_a_refusal_is_thrown_though_the_line_breaks_before_the_next_call(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what follows the refused step is sent as if that had been taken."""
+    really = TopicConnection._check_batch
+
+    def check_batch(at: TopicConnection, entry: TopicEntry, items: bytes) -> None:
+        if items == pack((2,)):
+            raise Refused("disk-full", "durable topics take nothing: the disk is full")
+        really(at, entry, items)
+
+    monkeypatch.setattr(TopicConnection, "_check_batch", check_batch)
+    (address,) = await nursery.start(serve, Config(listen=("tcp:127.0.0.1:0",), data=tmp_path / "data"))
+    program = tmp_path / "program.mjs"
+    program.write_text(REFUSED % (MODULE.as_uri(), (FOLDER / "drivers" / "tcp.mjs").as_uri()))
+    command = [node(), "--no-warnings", str(program), parse_url(address).url]
+    with trio.fail_after(60):
+        done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == {then: ["disk-full", 0] for then in ("flush", "send", "close")}
 
 
 CLASSES = """

@@ -239,6 +239,9 @@ export class Publication {
       (error) => {
         if (error instanceof Broken && this.#asked.away) return; // it is sent again
         this.#settle(sent, error);
+        if (error instanceof Broken) return;
+        this.#error ??= error; // the next call throws it, and nothing is sent any more
+        this.#over ||= Boolean(this.#asked.away);
       },
     );
   }
@@ -274,6 +277,7 @@ export class Publication {
     const lost = `the publication to ${this.topic} was lost with its connection`;
     if (moved) return this.fail(new AnotherSpace(`${lost}: the connection is to another space now`));
     if (!this.#asked.away) return this.fail(new Broken(lost));
+    if (this.#error) return this.fail(this.#error); // steps behind the refused one would be sent as if it had been taken
     this.#there = false;
     while (this.#unanswered[0]?.settled) this.#shift();
     try {
