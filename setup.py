@@ -55,7 +55,7 @@ MACHINE_CODE = (
     "dataspace/wire/slices.py",
     "dataspace/wire/windows.py",
     "relay/delivery/backlog.py",
-    "relay/delivery/followers.py",
+    "relay/delivery/queue_members.py",
     "relay/delivery/gate.py",
     "relay/delivery/memory.py",
     "relay/delivery/net_changes.py",
@@ -76,7 +76,7 @@ MACHINE_CODE = (
     "relay/store/sqlite/tables.py",
     "relay/store/sqlite/topics.py",
     "server/config/principals.py",
-    "server/connections/acting.py",
+    "server/connections/dispatch.py",
     "server/connections/bundles.py",
     "server/connections/connection.py",
     "server/owners/holdings.py",
@@ -85,7 +85,7 @@ MACHINE_CODE = (
     "server/sessions/memory.py",
     "server/sessions/peer.py",
     "server/sessions/sending.py",
-    "server/spaces/ledger.py",
+    "server/spaces/claim_index.py",
     "server/spaces/space.py",
 )
 """Folders and files of the checkout that are compiled.

@@ -85,7 +85,7 @@ class Room:
         return done
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass, from one timer to the next."""
+        """Advances the clock, from one timer to the next."""
         end = self.time + seconds
         self.run()
         while (due := self.engine.timers.next) is not None and due <= end:

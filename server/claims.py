@@ -142,7 +142,8 @@ async def _retract_found(
         found.clear()
         if actions:
             # The turn is of a request, and has no number.
-            peer.own.client.say_origin_of_request(hosted.writer, hosted.space.epoch, hosted.space.time)
+            commits, space = hosted.leading.commits, hosted.space
+            peer.own.client.say_origin_of_request(commits, space.epoch, space.time)
             epochs.append(hosted.commit(owner, actions, account=peer.account).number)
             count += len(actions)
             hosted.flush()

@@ -36,7 +36,7 @@ from index.patterns.events import Captures, Event
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import Skeleton
 from index.values.values import Value, keys
-from relay.log.recent import Recent
+from relay.log.recent import RecentEpochs
 from server.sessions.peer import Peer
 from server.spaces.conditions import FILED_BYTES, QUICK, Conditions
 from server.spaces.searches import OwnerSearch
@@ -87,7 +87,7 @@ async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
 
 def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:
     if isinstance(error, Refused):
-        peer.hosted.showing.refuse(peer.say, refused(sequence, error))
+        peer.hosted.visibility.refuse(peer.say, refused(sequence, error))
     else:
         peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
 
@@ -100,7 +100,7 @@ def is_conditional(turn: p.Turn) -> bool:
 def commit_reporting(peer: Peer, turn: p.Turn, owner: str) -> None:
     """Commits a turn without expectations that reports jobs as done; raises ``Refused`` for all of it."""
     hosted = peer.hosted
-    done = hosted.groups.reported(turn.done, peer.permit, peer.principal)
+    done = hosted.reported(turn.done, peer.permit, peer.principal)
     hosted.commit(
         owner,
         turn.actions,
@@ -108,9 +108,9 @@ def commit_reporting(peer: Peer, turn: p.Turn, owner: str) -> None:
         sequence=turn.sequence,
         account=peer.account,
         on_durable=peer.accept,
-        notes=hosted.groups.notes(done),
+        notes=done.notes,
     )
-    hosted.groups.settled(done)
+    done.committed()
 
 
 def refused(sequence: int, error: Refused) -> p.Refusal:
@@ -132,8 +132,7 @@ def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: Turn
     by_handle = searches.by_handle(parts)
     if by_handle is None:
         return False
-    groups = hosted.groups
-    done = groups.reported(turn.done, peer.permit, peer.principal) if turn.done else ()
+    done = hosted.reported(turn.done, peer.permit, peer.principal)
     hosted.commit(
         *by_handle[0],
         by_handle[1:],
@@ -141,12 +140,11 @@ def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: Turn
         sequence=turn.sequence,
         account=peer.account,
         on_durable=peer.accept,
-        notes=groups.notes(done) if done else (),
+        notes=done.notes,
         time=time,
     )
     peer.turns += 1
-    if done:
-        groups.settled(done)
+    done.committed()
     return True
 
 
@@ -353,7 +351,7 @@ class Judgement:
         return costliest if left < 0 or most > QUICK else None
 
     def _file(self, condition: Condition, admit: Admit) -> Steps[None]:
-        """Has the index file what an expectation compares, unless that has more rows than it may have."""
+        """Files the rows that an expectation compares in the index, unless there are too many."""
         form, index = condition.form, self._conditions.index
         is_much = self._conditions.alike(form) > QUICK
         most = self._hosted.limits.expected_facts
@@ -460,7 +458,7 @@ class Judgement:
         are no longer in memory are refused, not assumed.
         """
         hosted, since = self._hosted, _since(condition)
-        recent: Recent = hosted.commits.recent
+        recent: RecentEpochs = hosted.commits.recent
         wanted = f"expectation {condition.number}: changes after epoch {since} are wanted"
         if since > hosted.space.epoch:
             raise Refused("epoch-ahead", f"{wanted}, the newest epoch is {hosted.space.epoch}")

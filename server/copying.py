@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dataspace.errors import UsageError
 from relay.backup.backup import MAIN, SPACES, beside, publish, spaces_of
-from relay.backup.between import LOG_SCHEMA, CopyEnd, copy_home
 from relay.backup.copies import CopyPace
+from relay.backup.copy_home import LOG_SCHEMA, CopyEnd, copy_home
 from relay.journal.reader import JournalReader
 from relay.journal.rows import SCHEMA as TOPICS_SCHEMA
 from relay.log.reader import LogReader
@@ -23,7 +23,7 @@ from relay.store.sqlite.staged import STAGED, SqliteStaged
 from relay.store.sqlite.storage import Storage
 from relay.store.sqlite.tables import SqliteLog
 from relay.store.sqlite.topics import SqliteTopics
-from server.daemon.lock import locked, working
+from server.cluster.directory.lock import locked, working
 from server.upkeep import CopyProgress, mebibytes
 
 
@@ -77,7 +77,7 @@ def source_at(place: Path | str) -> AbstractContextManager[CopyEnd]:
     """Lends a home to be read; no daemon uses a directory meanwhile."""
     if isinstance(place, Path):
         return _directory_source(place)
-    from server.cluster.copying import store_source  # psycopg is loaded where it is used
+    from server.cluster.database.copying import store_source  # psycopg is loaded where it is used
 
     return store_source(StoreAddress.parse(place))
 
@@ -85,7 +85,7 @@ def source_at(place: Path | str) -> AbstractContextManager[CopyEnd]:
 def _target(place: Path | str, spaces: Sequence[str]) -> AbstractContextManager[CopyEnd]:
     if isinstance(place, Path):
         return _directory_target(place)
-    from server.cluster.copying import store_target  # as above
+    from server.cluster.database.copying import store_target  # as above
 
     return store_target(StoreAddress.parse(place), spaces)
 

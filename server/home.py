@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
+from dataspace.errors import DataspaceError
+
 if TYPE_CHECKING:
     from relay.following.following import FollowedLog
     from relay.journal.followed import FollowedJournal
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from relay.log.log import Log
     from relay.store.ports import StagedTables
     from server.config.model import Config
+
+
+class SteppedDown(DataspaceError):
+    """This daemon leads no longer: its lease ran out, or another daemon leads by now."""
 
 
 class LeaderContact(Protocol):

@@ -141,7 +141,7 @@ class Lane:
             del self._askers[following]
 
     async def yield_thread(self, used: float) -> None:
-        """Lets other tasks have the thread for as long as a slice has ``used`` it, if they want it."""
+        """Gives the thread to other tasks for as long as a slice has ``used`` it, if they want it."""
         given = 0.0
         while True:
             before = self.clock()
@@ -201,7 +201,7 @@ class Work:
         return not self.has_turn or self._lane.clock() > self._until
 
     async def pass_on(self) -> None:
-        """Lets other tasks run, and then other askers; returns when it is this one's turn again."""
+        """Yields to other tasks and askers; returns when it is this one's turn again."""
         if not self.has_turn:
             await self.enter()
             return

@@ -1,4 +1,4 @@
-"""What features keep in a daemon, each under a key of its own, so that the core names none of them.
+"""What features keep in a daemon and in its spaces.  Each part has a key, so the core names no feature.
 
 >>> GREETING = PartKey[str]("greeting")
 >>> parts = Parts()
@@ -9,8 +9,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from index.values.values import Value
+from relay.log.log import Log
+from relay.log.notes import Notes
+from server.config.rights import Permit
 
 T = TypeVar("T")
 
@@ -48,3 +53,74 @@ class Parts:
     def sizes(self) -> Counter[str]:
         """Returns about how many bytes of memory each part has in use."""
         return Counter({name: size() for name, size in self._sizes.items()})
+
+
+# -- in a space ---------------------------------------------------------------------------------------
+#
+# Always: a part is made before its space leads or follows; where the space calls it, it raises nothing but
+# what ``report`` says.
+
+Awaited: TypeAlias = tuple[str, float, Value]
+"""The owner of a session that may come back, its grace in seconds, and the pattern of one of its streams."""
+
+
+Done: TypeAlias = "Sequence[tuple[str, tuple[int, ...]]]"
+"""Groups with epoch, position and token of each delivery, as a turn has them."""
+
+
+class Report(NamedTuple):
+    """What a turn reports beside its actions: the notes that go to the log with it, and what follows at once
+    when it is committed."""
+
+    notes: Notes = ()
+    committed: Callable[[], None] = lambda: None
+
+
+class SpaceTask(NamedTuple):
+    """What runs while a space is led; begun again after a defect in it (``keep``)."""
+
+    name: str
+    """For the line about a defect, in the plural."""
+    run: Callable[[], Awaitable[None]]
+
+
+class SpacePart:
+    """One part of a space; what it does not define does nothing."""
+
+    is_busy = False
+    """False while it need not hear what is on disk and which sessions end; each group of epochs asks."""
+
+    def lead(self, log: Log, *, was_clean: bool, awaited: Sequence[Awaited]) -> None:
+        """Takes up what the log has, whose state the space has; called for each term.
+
+        ``was_clean`` if all sessions had ended with the log, ``awaited`` are those that may come back.
+        """
+
+    def after_group(self) -> None:
+        """Looks at what the epochs that are on disk now bring."""
+
+    def report(self, done: Done, permit: Permit, principal: object) -> Report | None:
+        """Returns what it makes of what a turn reports as done, and None if that is not for this part.
+
+        Raises ``Refused`` for all of it.  Nothing may come between this and the commit of the turn.
+        """
+
+    def session_back(self, owner: str) -> None:
+        """Notes that a session of an earlier daemon has all its streams again, or will not have them."""
+
+    def session_ended(self, owner: str, *, blame: bool) -> None:
+        """Gives back what a session had; with ``blame`` it has failed."""
+
+    def relimit(self) -> None:
+        """Takes the limits that the space has now."""
+
+    def tasks(self) -> Iterable[SpaceTask]:
+        """Returns what runs while the space is led."""
+        return ()
+
+    def clear(self) -> None:
+        """Counts nothing any more for any account, and states nothing: another daemon leads the space."""
+
+    def used(self) -> int:
+        """Returns about how many bytes of memory the part has in use."""
+        return 0

@@ -37,10 +37,10 @@ from server.features import Feature
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
 from server.owners.turn_numbers import is_applied, refusal
-from server.sessions.peer import Peer
-from server.spaces.groups.group import Settled
-from server.spaces.groups.settling import Done
-from server.spaces.ledger import Plan
+from server.parts import Report
+from server.sessions.feeding import Feeder
+from server.sessions.peer import FeederKey, Peer
+from server.spaces.claim_index import Plan
 from server.spaces.packed import Operations, check, check_pair, read
 from server.spaces.space import HostedSpace
 
@@ -76,7 +76,7 @@ async def stage(
     for operation in operations:
         check_pair(operation)
     await _permitted(hosted, operations, bearer.principal, bearer.permit)
-    await hosted.staging.stage(at, pack(operations), bearer.holder, account)
+    await hosted.leading.staging.stage(at, pack(operations), bearer.holder, account)
 
 
 async def stage_packed(
@@ -89,7 +89,7 @@ async def stage_packed(
     """Like ``stage`` for packed operations, kept as they came once checked; returns how many they are."""
     # the operations read are freed before waiting for the disk
     count = (await _checked(hosted, body, bearer.principal, bearer.permit))[1]
-    await hosted.staging.stage(at, body, bearer.holder, account)
+    await hosted.leading.staging.stage(at, body, bearer.holder, account)
     return count
 
 
@@ -146,7 +146,7 @@ async def publish(
     close: tuple[str, ...] | None = None,
     account: Account | None = None,
     origin: Origin | None = None,
-    report: Callable[[], Sequence[Settled]] = tuple,
+    report: Callable[[], Report] = Report,
     planned: Callable[[Plan], object] = bool,
 ) -> int:
     """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
@@ -162,7 +162,7 @@ async def publish(
     """
     name = bearer.owner(owner)
     identity = bearer.publisher(client, name, hosted.clients)
-    planning = partial(hosted.ledgers.planning, name, replace=replace, by=by, once=once)
+    planning = partial(hosted.claim_indexes.planning, name, replace=replace, by=by, once=once)
     reach("publish-before-commit")
     expected = await hosted.lane.work(bearer.principal).do(reading(expect, bearer.permit)) if expect else []
     with closing(Judgement(hosted, expected)) as judgement:
@@ -196,9 +196,9 @@ async def publish(
                     sequence=sequence,
                     account=account,
                     publication=True,
-                    notes=hosted.groups.notes(done),
+                    notes=done.notes,
                 ).number
-                hosted.groups.settled(done)
+                done.committed()
                 planned(plan)
                 if exclusive:
                     hosted.publishers.published(name, identity, epoch)
@@ -209,7 +209,7 @@ async def publish(
     reach("publish-after-commit")
     staged = [at for at in keys if not isinstance(at, bytes)]
     dropped = staged if discard is None else [discard]
-    await hosted.staging.discard(*dropped, close=close, by=bearer.holder)
+    await hosted.leading.staging.discard(*dropped, close=close, by=bearer.holder)
     return epoch
 
 
@@ -225,7 +225,7 @@ async def _judge(hosted: HostedSpace, judgement: Judgement, bearer: Bearer, acco
 
 
 def _nothing(_facts: int, _size: int) -> None:
-    """Has no bound: the daemon itself files facts."""
+    """Allows everything: the daemon itself files facts."""
 
 
 async def _planned(
@@ -291,7 +291,7 @@ async def _read(
 ) -> Iterable[Operations | bytes]:
     """Returns the operations under a key, packed and part by part, or those given in place of one."""
     if not isinstance(at, bytes):
-        return await hosted.staging.staged([at], bearer.holder)
+        return await hosted.leading.staging.staged([at], bearer.holder)
     prepared = hosted.prepared.taken(at)
     if prepared is None:
         return [read((await _checked(hosted, at, bearer.principal, OPEN))[0])]
@@ -354,7 +354,7 @@ class InStream:
         self.arrived.set()
 
 
-class Offers:
+class Offers(Feeder):
     """The streams that one connection offers.
 
     The same protocol as an observation with the roles exchanged: the client offers a stream, the daemon
@@ -366,17 +366,31 @@ class Offers:
     credit has broken the protocol; ``Done`` means that all of it is on disk.
     """
 
-    def __init__(self, peer: Peer, *, most: int, size: int) -> None:
-        """At most ``most`` streams at a time, which share a budget of ``size`` bytes."""
+    def __init__(self, peer: Peer) -> None:
+        """At most ``limits.requests`` streams at a time, which share ``limits.offered_bytes``."""
         self._peer = peer
-        self._most = most
+        self._most = peer.limits.requests
         self._streams: dict[int, InStream] = {}
-        self._budget: Final = ReceiveBudget(size)
+        self._budget: Final = ReceiveBudget(peer.limits.offered_bytes)
 
-    def __len__(self) -> int:
-        return len(self._streams)
+    @property
+    def is_busy(self) -> bool:
+        """True while an offered stream is not at its end."""
+        return bool(self._streams)
 
-    def open(self, offer: p.Offer) -> None:
+    async def hear(self, packet: p.Packet) -> None:
+        """Takes what the client offers."""
+        match packet:
+            case p.Offer():
+                self._begin(packet)
+            case p.Values():
+                self._arrive(packet)
+            case p.Done(number):
+                self._finish(number)
+            case p.Error(number):
+                self._drop(number)
+
+    def _begin(self, offer: p.Offer) -> None:
         """Begins to pull a stream, or answers with an error."""
         try:
             self._peer.hosted.check_leads()
@@ -388,19 +402,19 @@ class Offers:
         self._peer.say(p.Ask(offer.stream, *stream.asked))
         self._peer.start(self._pull, stream)
 
-    def arrive(self, packet: p.Values, size: int) -> None:
+    def _arrive(self, packet: p.Values) -> None:
         """Queues values; discards values of a stream that has failed meanwhile."""
         stream = self._streams.get(packet.stream)
         if stream is not None:
-            stream.arrive(packet.values, packet.first, size)
+            stream.arrive(packet.values, packet.first, self._peer.door.size)
 
-    def finish(self, number: int) -> None:
+    def _finish(self, number: int) -> None:
         """Notes that the client has sent all values of a stream."""
         stream = self._streams.get(number)
         if stream is not None:
             stream.finish()
 
-    def drop(self, number: int) -> None:
+    def _drop(self, number: int) -> None:
         """Notes that the client has aborted a stream: handled values stay as they are."""
         if self._streams.pop(number, None) is not None:
             self._budget.leave()
@@ -428,13 +442,13 @@ class Offers:
                     await self._handle(stream)
                 elif stream.complete:
                     self._peer.say(p.Done(stream.number))
-                    self.drop(stream.number)
+                    self._drop(stream.number)
                 else:
                     stream.arrived = trio.Event()
                     await stream.arrived.wait()
                 self._peer.hosted.flush()
         except (Refused, ProtocolError) as refusal:
-            self.drop(stream.number)
+            self._drop(stream.number)
             self._peer.say(p.Error(stream.number, refusal.code, refusal.text[:4000], refusal.url))
             self._peer.hosted.flush()
 
@@ -472,7 +486,9 @@ async def _prepare(peer: Peer, arguments: Arguments) -> Value:
 
 async def _discard(peer: Peer, arguments: Arguments) -> Value:
     """Deletes what is staged under keys with this beginning, and may close one for good."""
-    await peer.hosted.staging.discard(arguments["key"], close=arguments["close"], by=peer.bearer.holder)
+    await peer.hosted.leading.staging.discard(
+        arguments["key"], close=arguments["close"], by=peer.bearer.holder
+    )
     return None
 
 
@@ -498,18 +514,13 @@ async def _publish(peer: Peer, arguments: Arguments) -> Value:
         },
         account=peer.account,
         origin=peer.own.client.origin,
-        report=partial(_reported, peer, arguments["done"]),
+        report=partial(peer.hosted.reported, arguments["done"], peer.permit, peer.principal),
         planned=plans.append,
     )
     if not arguments["once"]:
         return epoch
     began, ended = (plans[0].began, plans[0].ended) if plans else (None, None)
     return Map({"epoch": epoch, "asserted": began, "retracted": ended})
-
-
-def _reported(peer: Peer, done: Done) -> Sequence[Settled]:
-    """Returns the jobs that are done with a publication."""
-    return peer.hosted.groups.reported(done, peer.permit, peer.principal) if done else ()
 
 
 VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
@@ -519,4 +530,10 @@ VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
     "publish": _publish,
 }
 
-FEATURE: Final = Feature(name="publication", verbs=lambda _: VERBS)
+OFFERS: Final = FeederKey(Offers)
+
+FEATURE: Final = Feature(
+    name="publication",
+    verbs=lambda _: VERBS,
+    packets=dict.fromkeys((p.Offer, p.Values, p.Done, p.Error), OFFERS),
+)

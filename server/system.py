@@ -40,7 +40,7 @@ class SystemSpace:
             self.space.commit(_OWNER, actions, self._now(), own=True)
 
     def replace(self, stated: dict[Record, int], facts: Set[Record]) -> None:
-        """Has a caller state exactly these facts, in one turn; ``stated`` is its own, empty at first.
+        """Replaces the facts of a caller, in one turn; ``stated`` is its record of them, empty at first.
 
         A fact of two callers is there as long as one of them states it.
         """

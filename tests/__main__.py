@@ -1,7 +1,7 @@
 """All tests, in three processes at a time: those that start Spark, and all others in parts.
 
-Two parts of the others run beside Spark's tests. One of the two is seen as it goes, and whoever is done first
-takes the next part.  One more than there are cores, since tests wait for much: leases, disks, a JVM.
+Two parts of the others run beside Spark's tests. One of the three is seen as it goes, and whoever is done
+first takes the next part.  One more than there are cores, since tests wait for much: leases, disks, a JVM.
 Arguments go to all of them: ``python -m tests -q -k epoch`` (a second ``-m`` would take the place of the one
 that parts them).
 
@@ -33,9 +33,8 @@ from typing import IO, Final
 
 from pytest import ExitCode
 
-PARTS: Final = 8
-"""Parts of the tests without Spark: files by a hash of their names.  Each costs some seconds, and so many end
-at about the same time."""
+PARTS: Final = 10
+"""Parts of the tests without Spark, as long as each other (``tests/parts.py``); each costs some seconds."""
 
 SPARK: Final = ("-m", "spark", "--part=spark")
 OTHERS: Final = tuple(("-m", "not spark", f"--part={part}/{PARTS}") for part in range(1, PARTS + 1))

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-from zlib import crc32
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import settings
 
+from tests.parts import part_of, record
 from tests.pauses import install
 from tests.postgres.programs import NONE, programs
 
 if TYPE_CHECKING:  # they import psycopg, which few tests need
     from tests.postgres.servers import Server, Servers
 
+LONG: Final = "TORTURE_ROUNDS" in os.environ
+EXAMPLES: Final = 400 if LONG else 40
+"""Of each law that does not say how many: it takes others in each run, and `make torture` takes more."""
+
 # No deadline: the machines are shared, and a test never judges wall time.
-settings.register_profile("here", deadline=None)
+settings.register_profile("here", deadline=None, max_examples=EXAMPLES)
 # On CI the same examples every time, so that a red run is about the change that it tests.
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=EXAMPLES, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 install()  # pauses, with TEST_PAUSES only
@@ -32,12 +37,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--part``."""
+    """Adds ``--part`` and ``--record``."""
     parser.addoption(
         "--part",
         metavar="K/N",
         help="the Kth of N parts of the files only, or `spark`: those with Spark's tests (`python -m tests`)",
     )
+
+    parser.addoption("--record", action="store_true", help="note how long files take, in tests/seconds.txt")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -49,14 +56,34 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None if b"mark.spark" in collection_path.read_bytes() else True
     number, parts = map(int, part.split("/"))
     name = collection_path.relative_to(config.rootpath).as_posix()
-    return True if crc32(name.encode()) % parts != number - 1 else None
+    return True if part_of(parts).get(name, number) != number else None
+
+
+_took: Final = defaultdict[str, float](float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Counts how long files take."""
+    _took[report.location[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Notes how long files have taken, for ``--record``."""
+    if session.config.getoption("--record") and session.config.getoption("--part") != "spark":
+        record(_took)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Has ``make torture``, which runs what is marked so, run all laws."""
+    for item in items if LONG else ():
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("torture")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips long forms, marked ``torture(long=True)``, unless ``make torture`` runs them."""
-    if "TORTURE_ROUNDS" in os.environ:
-        return
-    if any(mark.kwargs.get("long") for mark in item.iter_markers("torture")):
+    if not LONG and any(mark.kwargs.get("long") for mark in item.iter_markers("torture")):
         pytest.skip("a long form, for make torture")
 
 

@@ -21,7 +21,7 @@ import server
 
 GROUPS = tuple(
     str(Path(package.__file__ or "").parent / rest)
-    for package, rest in ((relay, "groups"), (server, "spaces/groups"), (server, "groups"))
+    for package, rest in ((relay, "groups"), (server, "groups"))
 )
 """Where the work for groups is."""
 

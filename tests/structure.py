@@ -43,7 +43,7 @@ from typing import Final
 import trio
 
 from tests import budgets
-from tests.sources import FUNCTIONS, PACKAGES, TOP, File, Function, files, header_lines, product
+from tests.sources import FUNCTIONS, PACKAGES, TOP, File, Function, files, header_lines, product, statements
 from tests.test_imports import arrows, room
 from tests.walks import walked
 
@@ -171,7 +171,7 @@ def classes(*folders: str) -> list[Class]:
     return [
         read_class(file, node)
         for file in files(*folders)
-        for node in ast.walk(file.tree)
+        for node in statements(file.tree)
         if isinstance(node, ast.ClassDef)
     ]
 

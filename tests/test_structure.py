@@ -12,28 +12,28 @@ from dataspace.kernel.limits import SpaceLimits
 from server.config.model import Limits, Slow, Web
 from server.config.principals import Quotas
 from tests import budgets, structure
-from tests.sources import FUNCTIONS, File, code_lines, files, header_lines, product
+from tests.sources import FUNCTIONS, File, code_lines, files, header_lines, product, statements
 from tests.walks import walked
 
 LONELY_PROTOCOLS: Final = 0
 """Protocols with one implementation in the product and no fake in a test: users can import the class."""
 
-SINGLE_PROTOCOLS: Final = 11
+SINGLE_PROTOCOLS: Final = 9
 """Protocols with one implementation in the product, whether or not a test has a fake."""
 
-OUTSIDE: Final = {"groups": 20, "topics": 36, "archive": 14, "cluster": 23}
+OUTSIDE: Final = {"groups": 3, "topics": 20, "archive": 3, "cluster": 9}
 """Files of a wing, or that import it, outside of its folder and of the client."""
 
-LARGEST_OBJECTS: Final = (55, 42, 37)
+LARGEST_OBJECTS: Final = (49, 38, 35)
 """Attributes of the largest classes of the server, with their bases."""
 
-FLOORS: Final = 15
+FLOORS: Final = 14
 BUDGET_SLACK: Final = 0.02
 
 NAMES_TWICE: Final = 3
 LONG_SIGNATURES: Final = 8
 MARKDOWN_WORDS: Final = 108_400
-WALKS: Final = {"fact": 70, "replay": 87, "HTTP observe": 95}
+WALKS: Final = {"fact": 69, "replay": 85, "HTTP observe": 95}
 """Two files of an event stream are met where the daemon writes before it sees that the client has closed."""
 
 SLACK: Final = 0.05
@@ -153,7 +153,7 @@ def test_every_test_does_something() -> None:
     empty = [
         f"{each.name}: {node.name}"
         for each in files("tests")
-        for node in ast.walk(each.tree)
+        for node in statements(each.tree)
         if isinstance(node, FUNCTIONS)
         and node.name.startswith("test_")
         and all(isinstance(step, ast.Pass | ast.Expr) and not _calls(step) for step in node.body)

@@ -118,7 +118,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         """Gets epochs as they are decoded, while its task waits."""
         self._wire: Final = StreamWire(self)
         self._soon: Callable[[Callable[[], object]], object] | None = None
-        """Has the loop of the connection call a function, from any thread."""
+        """Calls a function in the loop of the connection, from any thread."""
 
     def __del__(self) -> None:
         """Ends a stream that nothing can read any more, as after ``async for … : break``.
@@ -246,7 +246,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
             self._wake()
 
     def _wake(self) -> None:
-        """Has the task of ``each`` continue, if there is one."""
+        """Resumes the task of ``each``, if there is one."""
         if self._each is not None:
             self._each.wake.set()
             self._each = None

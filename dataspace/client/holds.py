@@ -91,7 +91,7 @@ class Hold:
         return epoch
 
     async def renew(self) -> None:
-        """Lets the fact stay for another ``ttl`` seconds from now; raises ``Refused("no-lease")`` if it has
+        """Keeps the fact for another ``ttl`` seconds from now; raises ``Refused("no-lease")`` if it has
         ended."""
         try:
             await self._session.request("renew", Map({"owner": self.owner}))

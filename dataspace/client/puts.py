@@ -97,7 +97,7 @@ class Puts:
         return [at for at, row in found if row is not None and keys(row) == keys(wanted)]
 
     async def _publish(self, fact: Value, pattern: Value, owner: str) -> int:
-        """Has the daemon replace what a durable owner has under the key."""
+        """Replaces the fact that a durable owner has under the key."""
         self._sequence += 1
         told = {
             "keys": (pack((("assert", fact),)),),

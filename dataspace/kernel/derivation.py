@@ -47,7 +47,7 @@ class RuleHost:
     def __init__(self, index: Index, *, max_rules: int, bounds: Bounds) -> None:
         self.program: Program | None = None
         self.awake = False
-        """Whether turns are to be told; every turn asks, so it is kept and not computed."""
+        """True if rules or flows must see each turn.  Cached, because every commit reads it."""
         self._flowing = False  # whether flows are to be told, likewise
         self._is_plain = False  # True where a turn without rules in it is just a tick of the program
         self.flows: Final = FlowHost()
@@ -346,7 +346,7 @@ class RuleHost:
         return (self.program is not None and self.program.pending) or self.flows.pending
 
     def resume(self, name: str) -> None:
-        """Has the next turn carry out what is suspended under a name; ``pending`` asks for that turn."""
+        """Resumes a suspended text of rules with the next turn, for which ``pending`` asks."""
         if self.program is not None:
             self._resumed.add(name)
 
@@ -362,7 +362,7 @@ class RuleHost:
     # -- flows ----------------------------------------------------------------------------------------
 
     def attach(self, name: str, flow: Flow) -> None:
-        """Lets the turns of the space drive a flow, from all facts there are and from the next turn on.
+        """Attaches a flow, which gets all present facts and then each turn.
 
         ``Space.advance`` makes that turn if nobody else does.  ``UsageError`` for a name that is taken.
         O(facts × inlets).
@@ -386,7 +386,7 @@ class RuleHost:
         return self._run_flows(changes_of(draft.added, draft.removed), derived, by_itself=False)
 
     def _run_flows(self, turn: WeightedValues, derived: Derived, *, by_itself: bool) -> Derived:
-        """Lets flows see a turn and what rules made of it; what follows from all of it together."""
+        """Passes a turn and its derived facts to flows; returns what follows from both."""
         first = [*turn, *changes_of(derived.added, derived.removed)]
         self.flows.tell(*transitions(first, self._index.count))
         made = self.flows.tick(self.times.ahead, by_itself=by_itself)

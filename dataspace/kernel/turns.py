@@ -187,7 +187,7 @@ def _admit_sum(admit: Admit, facts: int, size: int, grown: int, more: int) -> No
 
 
 def keys_in_steps(values: Iterable[Value]) -> Generator[None, None, None]:
-    """Has records make their keys, which they keep: half of the work of their turn.
+    """Computes the keys of records, which keep them: half of the work of their turn.
 
     A turn cannot be interrupted; this can, after each ``KEYED`` values.
     """

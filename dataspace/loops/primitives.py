@@ -56,7 +56,7 @@ class TaskStatus(Protocol):
     """Passed to a task that ``Nursery.start`` starts."""
 
     def started(self) -> None:
-        """Lets ``start`` return."""
+        """Makes ``start`` return."""
 
 
 class Nursery(Protocol):

@@ -124,7 +124,7 @@ def said_by_tls(error: ssl.SSLError) -> str:
     import ssl
 
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the daemon's certificate does not convince: {error.verify_message}"
+        return f"cannot verify the daemon's certificate: {error.verify_message}"
     if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
         return "the other side does not speak it (tcp:// is without)"
     return (error.reason or str(error)).lower().replace("_", " ")

@@ -164,6 +164,7 @@ class Reactor:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_time)
+                # An epoll is readable itself while one of its sockets is: trio watches one file for all.
                 number = self._epoll.fileno()
                 while True:
                     if self._again or self._left:
@@ -191,10 +192,12 @@ class Reactor:
                     self._again[:0] = again[at + 1 :]
                     break
             until = perf_counter() + PASS_SECONDS
+            # The epoll is level-triggered, so what is left over from a pass would be found again; but at
+            # the end of the list, behind sockets that have had their turn.
             left, self._left = self._left, []
             found = left or self._epoll.poll(0, MOST)
             for at, (number, events) in enumerate(found):
-                handler = handlers.get(number)
+                handler = handlers.get(number)  # none where a handler of this pass has closed the socket
                 if handler is not None:
                     handler.ready(events)
                 elif number == self._wake:
@@ -232,6 +235,7 @@ class Reactor:
             self.in_pass = True
             try:
                 due = []
+                # All are taken out first: a function that sets its deadline to now would be called for ever.
                 while deadlines and deadlines[0][0] <= now:
                     due.append(heappop(deadlines)[2])
                 for deadline in due:

@@ -7,9 +7,11 @@ from itertools import groupby
 from pathlib import Path
 
 from docs.reference.tables import code, table
-from server.config import settings as read
-from server.config.bounds import BYTES, COUNT, MOST, MOST_BYTES, MOST_SECONDS, SECONDS, SettingBounds, Within
-from server.config.settings import SETTINGS, Read, Setting, names, origins
+from server.config import kinds
+from server.config.bounds import MOST, MOST_BYTES, MOST_SECONDS, SettingBounds, Within
+from server.config.declaring import Read, Setting
+from server.config.kinds import BYTES, COUNT, SECONDS
+from server.config.settings import SETTINGS
 
 HEAD = """\
 # Settings
@@ -36,25 +38,25 @@ EXPLAINED: dict[str, dict[str, str]] = tomllib.loads(
 """The purpose of each setting, and when to change it."""
 
 UNITS: dict[Read, str] = {
-    read.addresses: "addresses",
-    read.advertised: "URL",
-    read.advertised_web: "URL",
-    read.admin_address: "address",
-    read.archive_place: "path or URL",
-    read.collector: "URL",
-    read.count: "count",
-    read.followed: "path",
-    read.flag: "true or false",
-    read.lasting: "seconds",
-    read.member_name: "name",
-    read.mode: "octal text",
-    names: "names",
-    read.number_of_bytes: "bytes",
-    origins: "origins",
-    read.path: "path",
-    read.place: "path or address",
-    read.seconds: "seconds",
-    read.share: "0 to 1",
+    kinds.addresses: "addresses",
+    kinds.advertised: "URL",
+    kinds.advertised_web: "URL",
+    kinds.admin_address: "address",
+    kinds.archive_place: "path or URL",
+    kinds.collector: "URL",
+    kinds.count: "count",
+    kinds.followed: "path",
+    kinds.flag: "true or false",
+    kinds.lasting: "seconds",
+    kinds.member_name: "name",
+    kinds.mode: "octal text",
+    kinds.names: "names",
+    kinds.number_of_bytes: "bytes",
+    kinds.origins: "origins",
+    kinds.path: "path",
+    kinds.place: "path or address",
+    kinds.seconds: "seconds",
+    kinds.share: "0 to 1",
 }
 """The unit of a setting, by the function that reads it."""
 
@@ -89,7 +91,7 @@ def _unit(how: Read) -> str:
     if not isinstance(how, Within):
         return UNITS.get(how, WORDS)
     unit = UNITS[how.read]
-    return unit if how.bounds in (SECONDS, BYTES, COUNT) else f"{unit}, {_bounds(how.bounds)}"
+    return unit if how in (SECONDS, BYTES, COUNT) else f"{unit}, {_bounds(how.bounds)}"
 
 
 def _bounds(bounds: SettingBounds) -> str:

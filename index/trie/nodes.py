@@ -156,7 +156,7 @@ class Handler:
         self.more[at] = self.more.get(at, 0) + 1
 
     def less(self, at: Hashable) -> bool:
-        """Counts one value less with a row, unless it is the only one; True if it was not."""
+        """Decrements the count of a shared row.  Returns False, unchanged, if only one value has it."""
         more = self.more.get(at) if self.more else None
         if not self.more or more is None:
             return False

@@ -28,6 +28,7 @@ from relay.journal.reader import JournalReader, verify_topics
 from relay.journal.rows import SCHEMA as TOPICS_SCHEMA
 from relay.journal.upgrading import upgrade
 from relay.log.reader import LogReader, verify
+from relay.space_registers import space_registers
 from relay.store.errors import LogDamaged
 from relay.store.ports import AcknowledgedMark
 from relay.store.private import DIRECTORY_MODE, make_anew
@@ -157,7 +158,7 @@ def publish(made: Path, target: Path) -> None:
 def damages(directory: Path) -> Iterator[str]:
     """Yields what ``log verify`` finds wrong in any space or topic of a directory."""
     for name, each in spaces_of(directory).items():
-        for damage in verify(each).damages:
+        for damage in verify(each, space_registers).damages:
             yield f"space {name}: {damage}"
     topics = verify_topics(directory)
     yield from topics.damages if topics else ()

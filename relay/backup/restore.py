@@ -36,8 +36,8 @@ from relay.backup.manifest import Manifest
 from relay.journal.reader import JournalReader
 from relay.journal.rows import SCHEMA as TOPICS_SCHEMA, renumbered
 from relay.log.log import BLOCK
-from relay.log.notes import SESSION, ended
 from relay.log.segments import FORMAT, Segment, cut, encode_note
+from relay.space_registers import SESSION, ended
 from relay.store.errors import LogDamaged
 from relay.store.ports import AcknowledgedMark
 from relay.store.private import DIRECTORY_MODE, FILE_MODE

@@ -89,7 +89,7 @@ class DeliveryQueue:
         "_message_limit",
         "_messages",
         "_policy",
-        "_room",
+        "_budget",
         "_size",
         "_state",
         "_taken",
@@ -110,10 +110,10 @@ class DeliveryQueue:
         policy: Policy = Policy.CONFLATE,
         counts: SlowCounts | None = None,
         behind: Callable[[], None] | None = None,
-        room: MemoryBudget | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
-        self._room = room or MemoryBudget()
-        self._room.observers += 1
+        self._budget = budget or MemoryBudget()
+        self._budget.observers += 1
         self._used = 0
         self.newest = 0
         """The newest epoch that was taken in."""
@@ -168,7 +168,7 @@ class DeliveryQueue:
     def full(self) -> bool:
         """True if so much waits that a source which can pause should."""
         half = self._size > self._limit // 2 or self._bytes > self._byte_limit // 2
-        return half or self._room.pauses(self._used)
+        return half or self._budget.pauses(self._used)
 
     @property
     def is_drained(self) -> bool:
@@ -195,11 +195,11 @@ class DeliveryQueue:
         """True if one more epoch exceeds what may wait as it is."""
         size = len(changes.packed)
         if self._size == self._state:  # nothing waits but perhaps a state
-            return self._room.denies(self._used, size)
+            return self._budget.denies(self._used, size)
         return (
             self._size - self._state + changes.size > self._limit
             or self._bytes + size > self._byte_limit
-            or self._room.denies(self._used, size)
+            or self._budget.denies(self._used, size)
             or (bool(changes.messages) and self._messages + len(changes.messages) > self._message_limit)
         )
 
@@ -279,7 +279,7 @@ class DeliveryQueue:
 
     def _use(self, size: int) -> None:
         self._used += size
-        self._room.used += size
+        self._budget.used += size
 
     def take(self, count: int, size: int) -> list[Changes]:
         """Removes and returns up to ``count`` values of about ``size`` bytes; at least one if there is one.
@@ -325,7 +325,7 @@ class DeliveryQueue:
             self._left = self._fell = True  # nothing more is taken in
             self._difference = None
             self._wait_anew(())
-            self._room.observers -= 1
+            self._budget.observers -= 1
 
     def statistics(self) -> DeliveryStatistics:
         """Counts, in O(1)."""
@@ -440,19 +440,19 @@ class DeliveryQueue:
         elif self._messages and self._message_bytes + size > self._byte_limit:
             said = f"{count} messages wait in {self._message_bytes + size} bytes"
             self._fail(f"{said}, limit {self._byte_limit}")
-        elif self._room.denies(self._message_bytes, size):
+        elif self._budget.denies(self._message_bytes, size):
             said = f"{count} messages wait in {self._message_bytes + size} bytes"
             self._fail(said + self._said_of_all(self._message_bytes, changes))
         return self.failure is not None
 
     def _said_of_all(self, used: int, changes: Value) -> str:
         """Returns what is said of the bound of all observers, where that is why a stream ends."""
-        room, size = self._room, len(changes.packed)
-        if not room.denies(used, size):
+        budget, size = self._budget, len(changes.packed)
+        if not budget.denies(used, size):
             return ""
         return (
-            f"; {room.used + size} bytes wait for all observers, limit {room.limit}, "
-            f"and {room.share} for each beyond that"
+            f"; {budget.used + size} bytes wait for all observers, limit {budget.limit}, "
+            f"and {budget.share} for each beyond that"
         )
 
     def _fail(self, what: str) -> None:

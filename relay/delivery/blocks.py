@@ -74,14 +74,14 @@ def _sliced(run: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
 class Blocks:
     """The waiting room of one bulk reader: a few blocks, whole (see ``relay/delivery/backlog.py``)."""
 
-    __slots__ = ("_left", "_room", "_waiting", "failure", "used")
+    __slots__ = ("_left", "_budget", "_waiting", "failure", "used")
 
-    def __init__(self, room: MemoryBudget | None = None) -> None:
-        """``room`` is the budget of all observers together."""
+    def __init__(self, budget: MemoryBudget | None = None) -> None:
+        """``budget`` is the budget of all observers together."""
         self.failure: Refused | None = None
         self._waiting: deque[ColumnBlock] = deque()
-        self._room = room or MemoryBudget()
-        self._room.observers += 1
+        self._budget = budget or MemoryBudget()
+        self._budget.observers += 1
         self._left = False
         self.used = 0
         """Bytes of the blocks that wait."""
@@ -89,7 +89,7 @@ class Blocks:
     @property
     def full(self) -> bool:
         """True if as many blocks wait as should."""
-        return len(self._waiting) >= AHEAD or (self.used > 0 and self._room.pauses(self.used))
+        return len(self._waiting) >= AHEAD or (self.used > 0 and self._budget.pauses(self.used))
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -106,11 +106,11 @@ class Blocks:
             self._left = True
             self._waiting.clear()
             self._use(-self.used)
-            self._room.observers -= 1
+            self._budget.observers -= 1
 
     def _use(self, size: int) -> None:
         self.used += size
-        self._room.used += size
+        self._budget.used += size
 
     def take(self, count: int, size: int) -> list[ColumnBlock]:
         """Returns up to ``count`` blocks of about ``size`` bytes in all; the last may go beyond."""

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dataspace")
 
 
-class Gate:
+class DurableGate:
     """Keeps entries until their epoch is on disk, while it is closed; an open gate keeps nothing."""
 
-    __slots__ = ("_kept", "_room", "closed", "durable", "size")
+    __slots__ = ("_kept", "_budget", "closed", "durable", "size")
 
-    def __init__(self, room: MemoryBudget, durable: int = 0) -> None:
-        self._room: Final = room
+    def __init__(self, budget: MemoryBudget, durable: int = 0) -> None:
+        self._budget: Final = budget
         self._kept: deque[tuple[int, int, Callable[[Any], object], Any]] = deque()
         """Epoch, bytes, a function and its argument; the function is called once the epoch is on disk."""
         self.closed = False
@@ -81,7 +81,7 @@ class Gate:
     def count(self, size: int) -> None:
         """Counts so many bytes more, or less, for what an entry refers to."""
         self.size += size
-        self._room.used += size
+        self._budget.used += size
 
     def release(self, durable: int) -> None:
         """Shows everything up to an epoch, which is on disk now; O(that)."""

@@ -1,13 +1,13 @@
-"""A follower with a pace: it takes what has changed at most once in so many seconds, as one epoch.
+"""A queue member with a pace: every so many seconds it takes the changes since then, as one epoch.
 
 A page that a person looks at gains nothing from a hundred states a second, though each of them costs the
-daemon a write and the page a drawing.  So a paced follower that is live takes nothing before its turn
+daemon a write and the page a drawing.  So a paced member that is live takes nothing before its turn
 (``pacing.py``), and then the net difference of all waiting epochs, or the epoch itself if only one waits.
 
 Its own queue is not paced: the state that it begins with, epochs from the log, an epoch that travels in
 several values, and the remainder if more came than may wait.
 
-Always: its values lead to the same state as the values of any follower, and have all messages in their order;
+Always: its values lead to the same state as the values of any member, and have all messages in their order;
 their epochs follow one another, and neither overlap nor leave one out; while it does not wait for its turn
 nothing refers to it but its queue.
 """
@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from dataspace.kernel.changes import Changes
 from dataspace.wire.observing import Policy
-from relay.delivery.followers import Delivery, Follower, PatternQueue
 from relay.delivery.net_changes import net_of
 from relay.delivery.packed import PackedChanges
+from relay.delivery.queue_members import Delivery, PatternQueue, QueueMember
 from relay.delivery.shared import QueueBounds
 
 
-class PacedFollower(Follower):
+class PacedMember(QueueMember):
     """What waits for one observer with the policy ``conflate``, which takes it every ``pace`` seconds."""
 
     __slots__ = ("_due", "_pace", "_wakes_at")
@@ -45,7 +45,7 @@ class PacedFollower(Follower):
 
     @property
     def oldest(self) -> tuple[int, int] | None:
-        """Returns what ``Follower.oldest`` does; None before its turn, since nothing is late then."""
+        """Returns what ``QueueMember.oldest`` does; None before its turn, since nothing is late then."""
         return None if self._own is None and self._wakes_at is not None else super().oldest
 
     # -- the space's side -----------------------------------------------------------------------------

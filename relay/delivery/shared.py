@@ -25,7 +25,7 @@ from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import PART, Changes
 from dataspace.kernel.interests import tell_each
 from relay.delivery.backlog import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT
-from relay.delivery.gate import Gate
+from relay.delivery.gate import DurableGate
 from relay.delivery.memory import LEAST, OVERHEAD, MemoryBudget
 from relay.delivery.net_changes import net_of
 from relay.delivery.packed import PART_BYTES, PackedChanges, pieces
@@ -69,7 +69,7 @@ class SharedQueue:
         "_bounds",
         "_eager",
         "_idle",
-        "_room",
+        "_budget",
         "_waiting",
         "end",
         "first",
@@ -77,8 +77,8 @@ class SharedQueue:
         "newest",
     )
 
-    def __init__(self, room: MemoryBudget, bounds: QueueBounds) -> None:
-        self._room = room
+    def __init__(self, budget: MemoryBudget, bounds: QueueBounds) -> None:
+        self._budget = budget
         self._bounds = bounds
         self._waiting: _Waiting | None = None
         """What waits; None while nothing does, as in most queues most of the time."""
@@ -89,7 +89,7 @@ class SharedQueue:
         self._idle: Members = ()
         self._behind = _NONE_BEHIND
         self._apart: dict[Member, None] | None = None
-        self.gate: Gate | None = None
+        self.gate: DurableGate | None = None
         """Where the changes wait until their epoch is on disk, if it is closed."""
         self._eager: dict[Member, None] | None = None
 
@@ -138,7 +138,7 @@ class SharedQueue:
         self._apart[member] = None
 
     def part(self, member: Member) -> Sequence[PackedChanges]:
-        """Lets a member be apart from now on; returns a copy of what waits for it."""
+        """Sets a member apart; returns a copy of the changes that wait for it."""
         waiting = () if self._waiting is None else self._waiting.packed_from(member.position - self.first)
         self._remove(member)
         self.join_apart(member)
@@ -177,9 +177,9 @@ class SharedQueue:
         if self._idle or self._behind:
             # First, since what cannot be packed must not wait.
             packed = changes.pack() if self._apart is None else changes.packed
-            waiting, bounds, room = self._waiting, self._bounds, self._room
+            waiting, bounds, budget = self._waiting, self._bounds, self._budget
             # as ``_is_beyond``, which decides where this may be too much
-            if room.used + len(packed) > room.limit or (
+            if budget.used + len(packed) > budget.limit or (
                 waiting is not None
                 and (
                     waiting.size + changes.size > bounds.changes
@@ -200,11 +200,11 @@ class SharedQueue:
         """
         waiting, bounds = self._waiting, self._bounds
         if waiting is None or at == len(waiting.heads):
-            return self._room.denies(0, more)
+            return self._budget.denies(0, more)
         return (
             size + changes.size > bounds.changes
             or waiting.bytes_from(at) + more > bounds.bytes
-            or self._room.denies(waiting.used(at), more)
+            or self._budget.denies(waiting.used(at), more)
             or (bool(changes.messages) and messages + len(changes.messages) > bounds.messages)
         )
 
@@ -222,7 +222,7 @@ class SharedQueue:
         else:
             waiting.append(changes, packed)
         self.end += count
-        self._room.used += count * OVERHEAD + length
+        self._budget.used += count * OVERHEAD + length
         if self._idle:
             idle, self._idle = self._idle, ()
             if self._behind:
@@ -235,7 +235,7 @@ class SharedQueue:
             _wake(eager)
 
     def _shed(self, changes: Changes, more: int) -> None:
-        """Has those members leave for which these changes, of ``more`` bytes, would be too much, if any."""
+        """Sets apart the members whose bounds these changes, of ``more`` bytes, would exceed."""
         waiting = self._waiting
         count = at = size = messages = 0
         if waiting is not None:
@@ -334,14 +334,14 @@ class SharedQueue:
             return
         if not self._behind:
             self.first = self.end
-            self._room.used -= waiting.used(0)
+            self._budget.used -= waiting.used(0)
             self._waiting, self._behind = None, _NONE_BEHIND
             return
         before, self.first = self.first, min(self._behind)
         if self.first > before:
             used = waiting.used(0)
             waiting.drop(self.first - before)
-            self._room.used -= used - waiting.used(0)
+            self._budget.used -= used - waiting.used(0)
 
 
 def _with(members: Members, member: Member) -> Members:

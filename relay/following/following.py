@@ -21,7 +21,7 @@ from dataspace.kernel.changes import Epoch
 from relay.following.polling import SLICE_SECONDS, Polled
 from relay.log.notes import Note, Notes
 from relay.log.reader import LogReader
-from relay.log.recent import Recent
+from relay.log.recent import RecentEpochs
 from relay.log.segments import Segment
 from relay.log.snapshots import RecoveredState
 from relay.log.writer import CommitStatistics, GroupCommit, OnDurable
@@ -87,7 +87,7 @@ class Following(Polled):
         self._refusal = refusal
         self._jump = jump
         self._durable = state.epoch
-        self.recent = Recent(state.epoch)
+        self.recent = RecentEpochs(state.epoch)
         self.latest = Epoch(state.epoch, state.time)
         self.failure: LogFailed | None = None
         self.durations: Final = Durations()
@@ -192,15 +192,18 @@ class Following(Polled):
 
     async def _read_on(self) -> bool:
         """Applies some new epochs, whatever is cancelled; False if there are none."""
+        # A segment that was applied by half would be applied again, since only whole ones are noted.
         with trio.CancelScope(shield=True):
             try:
                 segments = await self.log.asked(self._tail)
+                # A start of the leader takes a number that no segment has: its word is all that says so.
                 if not segments and self._expected > self._durable:
                     self._pass(await self.log.asked(self._start_before))
                     self._tell()
             except Refused:
                 await self._begin_anew()
                 return True
+            # To wake a thread costs more than to decode a few segments, which is what a live leader brings.
             if len(segments) > FEW:
                 decoded = await trio.to_thread.run_sync(lambda: [list(each.items()) for each in segments])
             else:
@@ -224,7 +227,7 @@ class Following(Polled):
         self.state = state
         self._durable = state.epoch
         self.latest = Epoch(state.epoch, state.time)
-        self.recent = Recent(state.epoch)
+        self.recent = RecentEpochs(state.epoch)
         self._tell()
 
     def _start_before(self) -> int:

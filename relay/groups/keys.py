@@ -51,7 +51,7 @@ class KeyQueue:
             self.member = None
 
     def take_back(self, item: Item) -> list[Item]:
-        """Has an item that is out wait again, with those after it, which are returned, the last first."""
+        """Puts an outstanding item back, and those of its key after it; returns these, the last first."""
         later: list[Item] = []
         while (back := self.out.popitem()[1]) is not item:
             later.append(back)

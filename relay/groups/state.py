@@ -3,8 +3,8 @@
 A group divides the facts and messages that match a pattern among its members, or the items of a durable
 topic.  An *item* is one row of the log, named by its epoch and its position among the rows of that epoch; of
 a topic it is named by the number of the completed epoch, and its index there.  The log has notes about
-groups, which this file writes and takes in; snapshots have a checkpoint of each group.  The members that work
-on items are not here: ``core.py`` has them in memory.
+groups, which this file writes and applies as a register; snapshots have a checkpoint of each group.  The
+members that work on items are not here: ``core.py`` has them in memory.
 
 Always: every item up to ``read`` is done or in ``undone``; an item beyond ``read`` is done only if it is in
 ``above``.  So no item is lost, whatever a checkpoint was written between.
@@ -12,10 +12,11 @@ Always: every item up to ``read`` is done or in ``undone``; an item beyond ``rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from index.values.values import Record, Value
+from relay.log.notes import Fields, Note, Register, RegisterRows
 
 At: TypeAlias = tuple[int, int]
 """The name of an item: its epoch, and its position among the rows of that epoch."""
@@ -43,8 +44,6 @@ READ: Final = "group-read"
 """The kind of note that moves the read position of the group of a topic: the group, epoch and position, and
 the items up to there that are undone and that no note or checkpoint before had, each as in a checkpoint."""
 
-KINDS: Final = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE, READ))
-
 WITH_ITEMS: Final = frozenset((GROUP, UNDONE, READ))
 """The kinds of notes that have items with their values."""
 
@@ -54,8 +53,6 @@ DEAD: Final = "dead"
 NOTED_ITEMS: Final = 256
 NOTED_BYTES: Final = 1 << 20
 """Items that one ``READ`` note has at most, and about how many bytes; one item of any size it may have."""
-
-Fields: TypeAlias = tuple[Value, ...]
 
 
 class Item:
@@ -260,8 +257,10 @@ class GroupState:
         return (*fields, self.topic) if self.topic else fields
 
 
-class GroupStates(dict[str, GroupState]):
+class GroupStates(dict[str, GroupState], Register):
     """The groups of a space, by their names; ``fed`` is the epoch to which live groups have read."""
+
+    KINDS = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE, READ))
 
     fed = 0
 
@@ -270,23 +269,23 @@ class GroupStates(dict[str, GroupState]):
         self.refused: dict[str, str] = {}
         """Groups with a note that could not be taken in, and why; their state may lack what it says."""
 
-    def take_in(self, kind: str, fields: Any) -> None:
+    def apply(self, kind: str, fields: Any) -> None:
         """Does what a note about groups says; O(its items).
 
         A note that was taken in by half is taken in again.  A note that cannot be taken in at all makes its
         group one of ``refused``, and neither the start of the daemon nor the notes of other groups fail.
         """
         try:
-            self._take_in(kind, fields)
+            self._apply(kind, fields)
         except Exception:  # noqa: BLE001  # a fence around the notes of one group, as the docstring says
             try:
-                self._take_in(kind, fields)
+                self._apply(kind, fields)
             except Exception as error:  # noqa: BLE001  # as above
                 self.refused[str(fields[0]) if fields else ""] = (
                     f"a note {kind!r} cannot be taken in: {error!r}"
                 )
 
-    def _take_in(self, kind: str, fields: Any) -> None:
+    def _apply(self, kind: str, fields: Any) -> None:
         if kind == DONE:
             name, *cells = fields
             if (group := self.get(name)) is not None:
@@ -332,21 +331,26 @@ class GroupStates(dict[str, GroupState]):
         """Returns the epoch after which groups need a topic, by its identity; None where none does."""
         return min([group.saved for group in self.values() if group.topic == topic], default=None)
 
-    def saved(self, checkpoints: Iterable[Any]) -> None:
+    def saved(self, rows: Sequence[Any]) -> None:
         """Notes that checkpoints are on disk; a group that has begun anew since keeps its own."""
-        for name, epoch, position, least, *_ in checkpoints:
+        for name, epoch, position, least, *_ in rows:
             group = self.get(name)
             if group is not None and group.least == least:
                 group.saved = max(group.saved, whole_before((epoch, position)))
 
-    def checkpoints(self) -> list[Fields]:
+    def rows(self) -> list[RegisterRows]:
         """Returns the checkpoints of all groups, which nothing changes any more; O(undone items)."""
-        return [group.checkpoint(self.fed) for group in self.values()]
+        return [(GROUP, (group.checkpoint(self.fed),)) for group in self.values()]
 
 
 def is_dead(fact: Value) -> TypeGuard[Record]:
     """True if a fact of a group is a dead letter; its field 3 is the item."""
     return isinstance(fact, Record) and fact.label == DEAD and len(fact.fields) == 8
+
+
+def of_group(kind: str, fields: Fields) -> Note:
+    """Returns a note about a group."""
+    return Note(kind, fields, required=True)
 
 
 def items_of(kind: str, fields: Any) -> list[Item]:
@@ -355,15 +359,18 @@ def items_of(kind: str, fields: Any) -> list[Item]:
     return [Item.of(each) for each in packed]
 
 
-def with_values(kind: str, fields: Any, values: Sequence[Value]) -> Fields:
-    """Returns the fields of a note whose items have these values instead of their own; O(items)."""
-    items = items_of(kind, fields)
-    for item, value in zip(items, values, strict=True):
-        item.value = value
+def without_items(note: Note, goes: Callable[[Item], bool], instead: Value) -> Note:
+    """Returns a note with ``instead`` as the value of each item that goes; itself if none does.  O(items)."""
+    items = items_of(note.kind, note.fields)
+    gone = [each for each in items if goes(each)]
+    if not gone:
+        return note
+    for item in gone:
+        item.value = instead
     packed = tuple([each.packed() for each in items])
-    if kind == GROUP:
-        return (*fields[:4], packed, *fields[5:])
-    return (*fields[: _before_items(kind)], *packed)
+    if note.kind == GROUP:
+        return note._replace(fields=(*note.fields[:4], packed, *note.fields[5:]))
+    return note._replace(fields=(*note.fields[: _before_items(note.kind)], *packed))
 
 
 def _before_items(kind: str) -> int:

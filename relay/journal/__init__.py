@@ -1,1 +1,1 @@
-"""Durable topics on disk: their journal and the task that writes it; ``relay/topics`` makes the steps."""
+"""Durable topics on disk: their journal, written or followed; ``relay/topics`` makes the steps."""

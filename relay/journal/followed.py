@@ -42,7 +42,7 @@ class TopicHead:
 class FollowedTopic:
     """A topic as far as it was read."""
 
-    ledger: StepLog
+    step_log: StepLog
     seal: bytes
     """The seal of the newest row."""
     chain: Chain
@@ -53,7 +53,7 @@ class FollowedTopic:
     @property
     def slot(self) -> int:
         """Returns its place in the journal."""
-        return self.ledger.slot
+        return self.step_log.slot
 
     @property
     def read(self) -> int:
@@ -62,16 +62,16 @@ class FollowedTopic:
 
     def take(self, segment: Segment) -> Generator[None]:
         """Applies the next segment, with a pause after each step; ``LogDamaged`` if a step does not fit."""
-        ledger = self.ledger
+        step_log = self.step_log
         for step, _, _ in entries_of(segment):
-            if step.position > ledger.position + 1:
-                raise LogDamaged(f"step {ledger.position + 1} of slot {self.slot} is missing")
-            if step.position == ledger.position + 1:
-                do_again(ledger, step)
+            if step.position > step_log.position + 1:
+                raise LogDamaged(f"step {step_log.position + 1} of slot {self.slot} is missing")
+            if step.position == step_log.position + 1:
+                do_again(step_log, step)
                 self.settle()
                 yield
         self.chain.first, self.chain.anchor = segment.ordinal + 1, segment.checksum
-        ledger.written(ledger.position)
+        step_log.written(step_log.position)
 
     def renew(self, seal: bytes, kept: Kept) -> None:
         """Takes a newer row over."""
@@ -80,9 +80,9 @@ class FollowedTopic:
 
     def settle(self) -> None:
         """Forgets what the row has forgotten, once the position of that is reached."""
-        if self.kept is not None and self.kept.position <= self.ledger.position:
-            self.ledger.forget_as(self.kept.state)
-            self.ledger.archived = self.kept.archived
+        if self.kept is not None and self.kept.position <= self.step_log.position:
+            self.step_log.forget_as(self.kept.state)
+            self.step_log.archived = self.kept.archived
             self.kept = None
 
 
@@ -142,7 +142,7 @@ class FollowedJournal(JournalReader):
         if row is None:
             return None
         kept = self._kept(row)
-        if kept.number != topic.ledger.number:
+        if kept.number != topic.step_log.number:
             return None
         self._take_ends(self._chain(topic.slot), kept, ends)
         return row[1], kept

@@ -53,8 +53,7 @@ class Journal(JournalReader):
         """Raises as ``open``, and leaves the tables open then."""
         self._accept_damage = accept_damage
         super().__init__(tables, self._face)
-        if shortfall := self.shortfall():
-            self._face(f"{tables.place}: {shortfall}")
+        self.check(accept_damage=accept_damage)
         if self._faced:
             self._settle()
 

@@ -92,11 +92,11 @@ class JournalReader(StoreReader[TopicTables]):
         except LogDamaged as damage:
             raise self._damage(str(damage)) from None
 
-    def has_all(self, ledger: StepLog) -> bool:
+    def has_all(self, step_log: StepLog) -> bool:
         """True if the topic in the slot of a step log is the same one, and as far."""
         return (
-            self.topic(ledger.slot).number == ledger.number
-            and self._chain(ledger.slot).epoch == ledger.position
+            self.topic(step_log.slot).number == step_log.number
+            and self._chain(step_log.slot).epoch == step_log.position
         )
 
     def damages_of(self, slot: int) -> list[str]:
@@ -153,29 +153,26 @@ class JournalReader(StoreReader[TopicTables]):
         if position < upto < LAST:
             raise self._damage(f"step {position + 1} of slot {slot} is missing")
 
-    def past(self, ledger: StepLog, after: int) -> list[Step]:
+    def past(self, step_log: StepLog, after: int) -> list[Step]:
         """Returns about a mebibyte of the steps after a position that are on disk, one at least.
 
         Raises ``LogDamaged`` if they are missing.
         """
         found, size = list[Step](), 0
-        for step in self.steps(ledger.slot, after, max(ledger.durable, after + 1)):
+        for step in self.steps(step_log.slot, after, max(step_log.durable, after + 1)):
             found.append(step)
             size += step.size
             if size >= PART_BYTES:
                 break
         return found
 
-    def beginning(self, ledger: StepLog, since: Antichain, wanted: int = 0) -> int:
+    def beginning(self, slot: int, begun: int, wanted: int) -> int:
         """Returns the position after which all steps at or after some times are.
 
-        ``wanted`` is the first completed epoch at or after them, if that is known.  O(completed epochs) for
-        tuples, O(log) for integers.
+        ``wanted`` is the first completed epoch at or after them, and ``begun`` their first step that is of an
+        epoch in memory alone.
         """
-        # epochs that were completed but are not on disk yet are in memory
-        begun = min(ledger.begun_at_or_after(since), ledger.durable + 1)
-        wanted = wanted or self.number_at(ledger.slot, since, ledger.oldest) + 1
-        return min([each.begun for each, _ in self.epochs(ledger.slot, wanted, wanted)] + [begun]) - 1
+        return min([each.begun for each, _ in self.epochs(slot, wanted, wanted)] + [begun]) - 1
 
     def number_at(self, slot: int, since: Antichain, oldest: int) -> int:
         """Returns the number before the first completed epoch at or after some times, or the newest."""
@@ -226,31 +223,31 @@ class _Held:
 def recovered(journal: JournalReader, slot: int) -> StepLog:
     """Returns the step log of the topic in a slot; O(steps after its state)."""
     kept = journal.topic(slot)
-    ledger = restored(kept)
+    step_log = restored(kept)
     for step in journal.steps(slot, kept.position):
-        do_again(ledger, step)
-    ledger.written(ledger.position)
-    return ledger
+        do_again(step_log, step)
+    step_log.written(step_log.position)
+    return step_log
 
 
 def restored(kept: Kept) -> StepLog:
     """Returns the step log of a topic as it was when this row was written."""
     topic = Topic(kept.name, Order(kept.dimensions), kept.partitions, lasting=True)
-    ledger = StepLog(topic, kept.number, kept.slot, kept.retain, age=kept.age)
-    ledger.archived = kept.archived
+    step_log = StepLog(topic, kept.number, kept.slot, kept.retain, age=kept.age)
+    step_log.archived = kept.archived
     try:
-        ledger.load(kept.state)
+        step_log.load(kept.state)
     except _UNFIT as error:
         raise _unfit(kept.name, error) from error
-    return ledger
+    return step_log
 
 
-def do_again(ledger: StepLog, step: Step) -> None:
+def do_again(step_log: StepLog, step: Step) -> None:
     """Applies a stored step; ``LogDamaged`` for a step that the topic cannot have taken."""
     try:
-        ledger.again(step)
+        step_log.again(step)
     except _UNFIT as error:
-        raise _unfit(ledger.topic.name, error) from error
+        raise _unfit(step_log.topic.name, error) from error
 
 
 _UNFIT: Final = (UsageError, Refused, TypeError, ValueError, LookupError)

@@ -52,7 +52,7 @@ READER_SECONDS: Final = 7 * 86_400.0
 
 
 Entry: TypeAlias = tuple[StepLog, Write] | Callable[[], None]
-"""A write for the ledger of a topic, or what is called once all writes before it are on disk."""
+"""A write for the step log of a topic, or what is called once all writes before it are on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +88,31 @@ class TopicWriter(GroupWriter[Entry]):
 
     # -- submitting -----------------------------------------------------------------------------------
 
-    def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+    def note(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
         """Submits a step; it is the ``write`` of a step log."""
         at = time.time_ns() // 1000
-        self._submit(ledger, Noted(ledger.slot, step, completed, ledger.completed, at))
+        self._submit(step_log, Noted(step_log.slot, step, completed, step_log.completed, at))
         if step.position % KEPT_STEPS == 0:
-            self.keep(ledger)
+            self.keep(step_log)
 
-    def keep(self, ledger: StepLog, *, held: bool = True) -> None:
+    def keep(self, step_log: StepLog, *, held: bool = True) -> None:
         """Submits the state of a topic, perhaps a new one; the epochs that it has forgotten are deleted.
 
         If ``held``, steps stay that an archive has to take in yet.
         """
-        upto = _archived(ledger)[0] if held and self._retention().archived else None
-        topic = ledger.topic
-        shape = (topic.name, topic.order.dimensions, len(topic.partitions), ledger.retain, ledger.age)
-        now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
-        self._submit(ledger, Kept(ledger.slot, ledger.number, *shape, *now, ledger.archived, upto))
+        upto = _archived(step_log)[0] if held and self._retention().archived else None
+        topic = step_log.topic
+        shape = (topic.name, topic.order.dimensions, len(topic.partitions), step_log.retain, step_log.age)
+        now = (step_log.position, step_log.dump(), b"", step_log.oldest, step_log.first_needed())
+        self._submit(step_log, Kept(step_log.slot, step_log.number, *shape, *now, step_log.archived, upto))
 
-    def end(self, ledger: StepLog) -> None:
+    def end(self, step_log: StepLog) -> None:
         """Submits the end of a topic."""
-        self._submit(ledger, Ended(ledger.slot))
+        self._submit(step_log, Ended(step_log.slot))
 
-    def _submit(self, ledger: StepLog, write: Write) -> None:
+    def _submit(self, step_log: StepLog, write: Write) -> None:
         self.check_open()
-        self._waiting.append((ledger, write))
+        self._waiting.append((step_log, write))
         self._arrived.set()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
@@ -149,16 +149,16 @@ class TopicWriter(GroupWriter[Entry]):
             if not isinstance(each, tuple):
                 self._call(each)
                 continue
-            ledger, write = each
+            step_log, write = each
             if isinstance(write, Noted):
-                ledger.written(write.step.position)
+                step_log.written(write.step.position)
                 self._steps += 1
-                moved[ledger.slot] = ledger
+                moved[step_log.slot] = step_log
         self._group_done()
         self._tell(list(moved.values()))
-        for ledger in moved.values():
-            if self._has_excess(ledger):
-                await self._trim_fenced(ledger)
+        for step_log in moved.values():
+            if self._has_excess(step_log):
+                await self._trim_fenced(step_log)
 
     def _tell(self, moved: Sequence[StepLog]) -> None:
         """Calls ``written``, which only wakes readers, and once more after an error; raises nothing."""
@@ -177,78 +177,81 @@ class TopicWriter(GroupWriter[Entry]):
 
     # -- what goes ------------------------------------------------------------------------------------
 
-    async def trim_aged(self, ledgers: Callable[[], Sequence[StepLog]]) -> None:
+    async def trim_aged(self, step_logs: Callable[[], Sequence[StepLog]]) -> None:
         """Deletes what has become too old, until cancelled."""
         while True:
             await trio.sleep(TRIM_SECONDS)
-            for ledger in ledgers():
-                if ledger.age is not None and self.full is None:
-                    await self._trim_fenced(ledger)
+            for step_log in step_logs():
+                if step_log.age is not None and self.full is None:
+                    await self._trim_fenced(step_log)
 
-    async def _trim_fenced(self, ledger: StepLog) -> None:
+    async def _trim_fenced(self, step_log: StepLog) -> None:
         """Does ``trim``, and logs what keeps it from that: one topic must not hold back the others."""
         try:
-            await self.trim(ledger)
+            await self.trim(step_log)
         except (LogFailed, Closed):
             raise
         except Exception:  # a fence around the past of one topic
-            logger.exception("topic %s: what is past its retention stays for now", ledger.topic.name)
+            logger.exception("topic %s: what is past its retention stays for now", step_log.topic.name)
 
-    async def note_archived(self, ledger: StepLog, position: int, completed: int) -> None:
+    async def note_archived(self, step_log: StepLog, position: int, completed: int) -> None:
         """Submits what an archive has of a topic, and deletes what need not be kept any more."""
-        ledger.archived, ledger.archive_seen = (position, completed), True
-        self.keep(ledger)
-        while self._has_excess(ledger) and await self.trim(ledger):
+        step_log.archived, step_log.archive_seen = (position, completed), True
+        self.keep(step_log)
+        while self._has_excess(step_log) and await self.trim(step_log):
             pass
 
-    def _has_excess(self, ledger: StepLog) -> bool:
+    def _has_excess(self, step_log: StepLog) -> bool:
         """True if a topic is beyond its budget, and some of that may go."""
-        if ledger.size <= ledger.retain or self._is_needed(ledger):
+        if step_log.size <= step_log.retain or self._is_needed(step_log):
             return False
-        waits = self._retention().archived and _archived(ledger)[1] < ledger.oldest
-        return not waits or self._forced(ledger) > 0
+        waits = self._retention().archived and _archived(step_log)[1] < step_log.oldest
+        return not waits or self._forced(step_log) > 0
 
-    def _is_needed(self, ledger: StepLog) -> bool:
+    def _is_needed(self, step_log: StepLog) -> bool:
         """True if a group has still to read the oldest epoch, and nothing else has it."""
-        needed = self._of_groups(ledger)
-        if needed is None or ledger.oldest <= needed or self._too_late(ledger) > 0:
+        needed = self._of_groups(step_log)
+        if needed is None or step_log.oldest <= needed or self._too_late(step_log) > 0:
             return False
-        return not self._retention().archived or _archived(ledger)[1] < ledger.oldest
+        return not self._retention().archived or _archived(step_log)[1] < step_log.oldest
 
-    def _too_late(self, ledger: StepLog) -> int:
+    def _too_late(self, step_log: StepLog) -> int:
         """Returns the bytes of a topic that go even if a group has not read them."""
-        return max(0, ledger.size - ledger.retain - self._retention().reader_size)
+        return max(0, step_log.size - step_log.retain - self._retention().reader_size)
 
-    def _forced(self, ledger: StepLog) -> int:
+    def _forced(self, step_log: StepLog) -> int:
         """Returns the bytes of a topic that go even if the archive lacks them."""
         size = self._retention().archive_size
-        return 0 if size is None else max(0, ledger.size - ledger.retain - size)
+        return 0 if size is None else max(0, step_log.size - step_log.retain - size)
 
-    async def trim(self, ledger: StepLog) -> bool:
+    async def trim(self, step_log: StepLog) -> bool:
         """Deletes the oldest epochs that are beyond the budget, or too old and not needed by a reader.
 
         Beyond the budget an eighth is deleted at once, so that this is rare.  What an archive has to take in
         yet is kept, within ``Retention.archive_size``, and what groups have to read yet, within
         ``Retention.reader_size``.  True if something was deleted, perhaps by another task.
         """
-        excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
-        archived = _archived(ledger)[1] if self._retention().archived else LAST
-        held, late = LAST if (needed := self._of_groups(ledger)) is None else needed, self._too_late(ledger)
+        excess = step_log.size - step_log.retain * 7 // 8 if step_log.size > step_log.retain else 0
+        archived = _archived(step_log)[1] if self._retention().archived else LAST
+        held, late = (
+            LAST if (needed := self._of_groups(step_log)) is None else needed,
+            self._too_late(step_log),
+        )
         if self._retention().archived:
             held = max(held, archived)
-        limits = excess, archived, self._forced(ledger), held, late
-        oldest, going = ledger.oldest, None
+        limits = excess, archived, self._forced(step_log), held, late
+        oldest, going = step_log.oldest, None
         for _ in range(ATTEMPTS):
-            going = await trio.to_thread.run_sync(self._going, ledger, *limits)
-            if going is not None or ledger.oldest != oldest:
+            going = await trio.to_thread.run_sync(self._going, step_log, *limits)
+            if going is not None or step_log.oldest != oldest:
                 break
-        if going and going[0].number == ledger.oldest:
-            ledger.forget(going)
-            self.keep(ledger, held=going[-1].number <= archived)
-        return ledger.oldest != oldest
+        if going and going[0].number == step_log.oldest:
+            step_log.forget(going)
+            self.keep(step_log, held=going[-1].number <= archived)
+        return step_log.oldest != oldest
 
     def _going(
-        self, ledger: StepLog, excess: int, archived: int, forced: int, held: int, late: int
+        self, step_log: StepLog, excess: int, archived: int, forced: int, held: int, late: int
     ) -> list[Completed] | None:
         """Returns the oldest completed epochs that need not be kept; None if older ones went meanwhile.
 
@@ -256,13 +259,13 @@ class TopicWriter(GroupWriter[Entry]):
         after ``held``, which groups need, as many as have ``late`` bytes.
         """
         now = time.time_ns() // 1000
-        readers = self.journal.acknowledged(ledger.slot)
+        readers = self.journal.acknowledged(step_log.slot)
         alive = [number for _, number, seen in readers if seen >= now - READER_SECONDS * 1e6]
-        done = min(alive, default=ledger.completed)
-        horizon = None if ledger.age is None else now - ledger.age * 1e6
+        done = min(alive, default=step_log.completed)
+        horizon = None if step_log.age is None else now - step_log.age * 1e6
         going, freed = list[Completed](), 0
         try:
-            for epoch, at in islice(self.journal.epochs(ledger.slot, ledger.oldest), MOST_EPOCHS):
+            for epoch, at in islice(self.journal.epochs(step_log.slot, step_log.oldest), MOST_EPOCHS):
                 aged = horizon is not None and at < horizon and (epoch.number <= done or archived < LAST)
                 if (freed >= excess and not aged) or freed > TRIM_BYTES:
                     break
@@ -277,6 +280,6 @@ class TopicWriter(GroupWriter[Entry]):
         return going
 
 
-def _archived(ledger: StepLog) -> tuple[int, int]:
+def _archived(step_log: StepLog) -> tuple[int, int]:
     """Returns the newest step and completed epoch that the archive has, none before it was seen."""
-    return ledger.archived if ledger.archive_seen else (0, 0)
+    return step_log.archived if step_log.archive_seen else (0, 0)

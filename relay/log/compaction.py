@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Final
 from dataspace.codec import pack
 from relay.log.chain import Chain, rows_of_segments
 from relay.log.log import SCHEMA, Log
+from relay.log.notes import Registers
 from relay.log.reader import LogReader
 from relay.log.retention import Retention
 from relay.log.segments import FORMAT, SEGMENT_BYTES, Segment, joined
@@ -52,7 +53,7 @@ class Compacted:
     bytes: int
 
 
-def compact(directory: Path) -> Compacted:
+def compact(directory: Path, registers: Callable[[], Registers] = Registers) -> Compacted:
     """Rewrites the log in a directory, which no other process may have open; O(log).
 
     Raises ``LogDamaged`` if it is not whole, ``LogFailed`` if the disk refuses; then nothing has changed.
@@ -66,7 +67,7 @@ def compact(directory: Path) -> Compacted:
         raise LogFailed(f"{old} is open elsewhere")
     tables = SqliteLog.read(old, directory / LogReader.MARK)
     try:
-        before = LogReader(tables).verify()
+        before = LogReader(tables, registers=registers).verify()
         mark = _write(tables, new)
     except BaseException:
         _remove(new)
@@ -80,7 +81,7 @@ def compact(directory: Path) -> Compacted:
     acknowledged = AcknowledgedFile(directory / LogReader.MARK)
     acknowledged.write(mark, sync=True)
     acknowledged.close()
-    with closing(LogReader.open(directory)) as reader:
+    with closing(LogReader.open(directory, registers=registers)) as reader:
         after = reader.verify()
     return Compacted(before.segments, after.segments, before.bytes, after.bytes)
 

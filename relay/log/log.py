@@ -14,14 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
 from dataspace.faults import reach
-from relay.groups.state import GroupStates
 from relay.log.chain import rows_of_segments
-from relay.log.notes import KnownSession
+from relay.log.notes import Registers
 from relay.log.reader import LogReader
 from relay.log.retention import Readers, Retention, Trimmed
 from relay.log.segments import EARLIER, FORMAT, Encoded, cut
@@ -50,7 +49,14 @@ TRIM_BYTES: Final = 16 << 20
 class Log(LogReader):
     """The log of one space.  One thread at a time appends; any number of threads read meanwhile."""
 
-    def __init__(self, tables: LogTables, *, accept_damage: bool = False, term: int = 0) -> None:
+    def __init__(
+        self,
+        tables: LogTables,
+        *,
+        accept_damage: bool = False,
+        term: int = 0,
+        registers: Callable[[], Registers] = Registers,
+    ) -> None:
         """Raises as ``open``, and leaves the tables open then.
 
         Its term is the given one where that is higher than all before, else the next.
@@ -60,31 +66,36 @@ class Log(LogReader):
         self._is_closed = False
         self._is_archive_known = False
         self.clients: dict[str, tuple[int, int]] = {}
-        self.sessions: dict[str, KnownSession] = {}
-        """The sessions that may be resumed, by their owners."""
-        self.groups = GroupStates()
-        """The groups, as of the newest entry that was submitted."""
+        self.registers = registers()
+        """What notes have built up, as of the newest entry that was submitted."""
         self._past: Past | None = None
         self._has_past = False  # whether the newest snapshot has been asked
         self.past_epoch: int | None = None
         """The epoch after which the newest snapshot says since when rows of rules had been there, if any."""
-        super().__init__(tables, self._face)
+        super().__init__(tables, self._face, registers=registers)
         self.readers: Final = Readers(tables)
         self._check_mark()
         self.term = max(self.term + 1, term)
         self._begin()
 
     @classmethod
-    def open(cls, directory: Path, *, accept_damage: bool = False) -> Self:
+    def open(
+        cls,
+        directory: Path,
+        *,
+        accept_damage: bool = False,
+        registers: Callable[[], Registers] = Registers,
+    ) -> Self:
         """Opens the log in a directory, or makes a new one.
 
+        Without ``registers`` for all that its notes build up, it writes no snapshot and deletes nothing.
         Raises ``LogDamaged`` if it holds less than its acknowledged mark says; with ``accept_damage`` it goes
         on with the rest, and epochs before the damage can no longer be read.  Raises ``LogFailed`` if the
         disk does.
         """
         tables = SqliteLog.open(directory / cls.FILE, directory / cls.MARK, SCHEMA)
         with closed_on_failure(tables):
-            return cls(tables, accept_damage=accept_damage)
+            return cls(tables, accept_damage=accept_damage, registers=registers)
 
     # -- opening --------------------------------------------------------------------------------------
 
@@ -209,12 +220,12 @@ class Log(LogReader):
         """
         state, rolled = self._rolled_forward(self._face_altered, strict=not self._accept_damage)
         state.segment = self._chain.last  # also where the last segments are passed over
-        self.clients, self.sessions = dict(state.clients), dict(state.sessions)
-        self.groups = state.groups
+        self.clients, self.registers = dict(state.clients), state.registers
         self._past = None if state.past is None else (state.past_epoch, list(state.past))
         self.past_epoch = state.past_epoch if state.past is not None else None
         self._has_past = True
-        if snapshot or rolled >= SNAPSHOT_CHANGES or self._accept_damage:
+        is_due = rolled >= SNAPSHOT_CHANGES or self._accept_damage
+        if snapshot or (is_due and not self.registers.lacking):
             writer = self.snapshot(state)
             while writer.step():
                 pass
@@ -233,7 +244,7 @@ class Log(LogReader):
         """
         if not self._has_past:
             self._has_past = True
-            state = newest(self._tables)
+            state = newest(self._tables, Registers)
             if state is not None and state.past is not None:
                 self._past, self.past_epoch = (state.past_epoch, list(state.past)), state.past_epoch
         past, self._past = self._past, None
@@ -268,13 +279,14 @@ class Log(LogReader):
         """Drops some of the oldest segments that need not be kept, about 16 MiB at most; O(those).
 
         Every epoch that stays can still be rebuilt: nothing later than the newest snapshot goes, nor the
-        newest segment, nor what an archive has to take in yet.  ``now`` is in microseconds.  Raises
-        ``LogFailed``, and then nothing was dropped.
+        newest segment, nor what an archive has to take in yet, nor what registers need, as ``recover`` finds.
+        ``now`` is in microseconds.  Raises ``LogFailed``, and then nothing was dropped.
         """
+        self.registers.check_whole()
         chain = self._chain
         archived = self.archived_segment if self._is_archive_known else 0
         wanted = retention.first_kept(chain, self.readers, now, archived)
-        wanted = retention.kept_for_groups(chain, wanted, self.groups.needs_after(), archived)
+        wanted = retention.kept_for_registers(chain, wanted, self.registers.needs_after(), archived)
         head = newest_head(self._tables)
         most = head[1] + 1 if head else 1
         if self.past_epoch is not None:  # what a snapshot says of the past of rules, later epochs go on from

@@ -1,45 +1,52 @@
-"""Notes: silent entries that have no claims, each of a kind by name.
+"""Notes: silent entries that have no claims, each of a kind by name; and registers, which they build up.
 
-A note stands between two epochs and changes no fact: where the turns of a client come from, or which session
-owns claims and may be resumed after a restart.  A program may be older than a kind of note.  So each note
-says whether its kind is *required*: a log with a required kind that is not known is refused by the name of
-the kind, any other note that is not known is passed over.
+A note stands between two epochs and changes no fact: where the turns of a client come from, or what a feature
+keeps in the log.  A program may be older than a kind of note.  So each note says whether its kind is
+*required*: a log with a required kind that is not known is refused by the name of the kind, any other note
+that is not known is passed over.
 
-Always: ``take_in`` leaves the sessions whose claims outlive the daemon, at a start and at a follower alike; a
-note has no secret, only its digest.
+A feature that keeps state in the log has a *register*: it applies the notes of its kinds, returns the rows
+that rebuild its state for a snapshot, and says which epochs it reads again.  So the log knows no feature.
+Whoever opens a log gives it a function that makes its registers (``relay/space_registers.py``).
+
+Always: a snapshot has what all notes before it have built up.  A log that was opened without a register for a
+required kind is read like any other, but no snapshot of it is written, and no epoch deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
+from dataspace.errors import UsageError
 from dataspace.kernel.changes import Epoch, Origin
 from index.values.values import Value
-from relay.groups.state import KINDS as OF_GROUPS, GroupStates
 from relay.store.errors import LogDamaged
 
 ORIGIN: Final = "origin"
 """The kind that says where the next turns of a client come from."""
 
-SESSION: Final = "session"
-"""The kind that precedes the first claim of a session with grace; its fields are ``KnownSession``."""
-
-SESSION_ENDED: Final = "session-ended"
-"""The kind whose fields are the owners of sessions that have ended; without fields, all have."""
-
 DERIVED: Final = "derived-messages"
 """The kind behind an epoch whose last messages are not of clients; its field says how many."""
 
-KINDS: Final = frozenset((ORIGIN, SESSION, SESSION_ENDED, DERIVED)) | OF_GROUPS
+KINDS: Final = frozenset((ORIGIN, DERIVED)) | {
+    *("session", "session-ended"),
+    *("group", "group-done", "group-again", "group-ended", "group-undone", "group-read"),
+}
+"""The kinds that this program reads (LOG.md).
+
+They are listed here, and not asked of registers, since a reader of epochs has none and must still refuse a
+kind that only a later program knows.
+"""
+
+Fields: TypeAlias = tuple[Value, ...]
 
 
 class Note(NamedTuple):
     """One note; ``required`` if a program that does not know its kind must not read the log."""
 
     kind: str
-    fields: tuple[Value, ...]
+    fields: Fields
     required: bool = False
 
 
@@ -47,68 +54,14 @@ Notes: TypeAlias = "Sequence[Note] | Callable[[Epoch], Sequence[Note]]"
 """The notes of an epoch, or what makes them once the epoch has its number and is not on its way yet."""
 
 
-class KnownSession(NamedTuple):
-    """A session whose claims outlive the daemon: its owner, its client's identity, its number, the digest of
-    its secret, its grace in seconds, and the holder and the principal of its bearer as text.
-    """
-
-    owner: str
-    client: str
-    number: int
-    digest: bytes
-    grace: float
-    holder: str
-    principal: str
-
-
-Sessions = MutableMapping[str, KnownSession]
-"""Sessions by their owners."""
-
-
 def origin(said: Origin) -> Note:
     """Returns the note that says from where the turns of a client come, from the next epoch on."""
     return Note(ORIGIN, said)
 
 
-def began(session: KnownSession) -> Note:
-    """Returns the note that precedes the first claim of a session."""
-    return Note(SESSION, session, required=True)
-
-
-def ended(owners: Iterable[str] = ()) -> Note:
-    """Returns the note that precedes the end of these sessions, or of all."""
-    return Note(SESSION_ENDED, tuple(owners), required=True)
-
-
 def derived_messages(count: int) -> Note:
     """Returns the note that follows an epoch in which rules or flows sent the last so many messages."""
     return Note(DERIVED, (count,))
-
-
-def of_group(kind: str, fields: tuple[Value, ...]) -> Note:
-    """Returns a note about a group."""
-    return Note(kind, fields, required=True)
-
-
-def take_in(sessions: Sessions, groups: GroupStates, note: Note) -> None:
-    """Does to the sessions and the groups of a state what a note says; O(sessions or items in the note)."""
-    if note.kind in OF_GROUPS:
-        groups.take_in(note.kind, note.fields)
-        return
-    match note:
-        case Note("session", fields):
-            session = KnownSession(*fields)  # type: ignore[arg-type]  # what ``began`` has written
-            sessions[session.owner] = session
-        case Note("session-ended", ()):
-            sessions.clear()
-        case Note("session-ended", owners):
-            for owner in owners:
-                sessions.pop(owner, None)  # type: ignore[arg-type]  # what ``ended`` has written
-
-
-def digest_of(secret: bytes) -> bytes:
-    """Returns the digest by which the log knows the secret of a session."""
-    return blake2b(secret, digest_size=32, person=b"session").digest()
 
 
 # -- as entries ---------------------------------------------------------------------------------------
@@ -148,3 +101,103 @@ def origin_of(entry: Any) -> Origin | None:
     if note is None or note.kind != ORIGIN or len(note.fields) != len(Origin._fields):
         return None
     return Origin(*note.fields)  # type: ignore[arg-type]  # what ``origin`` has written
+
+
+# -- registers ---------------------------------------------------------------------------------------
+
+
+RegisterRows: TypeAlias = tuple[str, Sequence[Fields]]
+"""A kind of note, and the fields of such notes: what one chunk of a snapshot has."""
+
+
+class Register:
+    """The state of one feature, as its notes have built it up.  By default it needs no epoch."""
+
+    KINDS: ClassVar[frozenset[str]]
+    """The kinds of notes that it applies, all of them required."""
+
+    NOTES_ALONE: ClassVar[bool] = False
+    """True if nothing but notes changes it, so that a check of the log can build it once more."""
+
+    def apply(self, kind: str, fields: Any) -> None:
+        """Does what a note says; O(its fields)."""
+        raise NotImplementedError
+
+    def rows(self) -> Sequence[RegisterRows]:
+        """Returns notes that rebuild this state, which nothing changes any more; O(state)."""
+        raise NotImplementedError
+
+    def saved(self, rows: Sequence[Fields]) -> None:
+        """Notes that a snapshot with these rows is on disk."""
+
+    def needs_after(self) -> int | None:
+        """Returns the epoch after which it needs the log; None if it does not.  Any thread calls this."""
+        return None
+
+    def differences(self, noted: Any) -> Iterator[str]:
+        """Yields how it differs from a register of its class that was built of notes, in words."""
+        yield from ()
+
+
+R = TypeVar("R", bound=Register)
+
+
+class Registers:
+    """The registers of one log, in the order in which a snapshot has them.
+
+    ``lacking`` is a required kind of which there was a note, and no register; empty if there was none.
+    """
+
+    def __init__(self, *registers: Register) -> None:
+        self._all: Final = registers
+        self._of = {kind: each for each in registers for kind in each.KINDS}
+        self.lacking = ""
+
+    def of(self, kind: type[R]) -> R:
+        """Returns the register of a class; ``UsageError`` if there is none."""
+        for each in self._all:
+            if isinstance(each, kind):
+                return each
+        raise UsageError(f"the log was opened without {kind.__name__}")
+
+    def apply(self, note: Note) -> None:
+        """Does what a note says; O(its fields)."""
+        register = self._of.get(note.kind)
+        if register is not None:
+            register.apply(note.kind, note.fields)
+        elif note.required:
+            self.lacking = note.kind
+
+    def restore(self, rows: Iterable[RegisterRows]) -> None:
+        """Does what the rows of such registers say."""
+        for kind, some in rows:
+            for fields in some:
+                self.apply(Note(kind, fields, required=True))
+
+    def check_whole(self) -> None:
+        """Raises ``UsageError`` if there was a note of a required kind, and no register for it."""
+        if self.lacking:
+            raise UsageError(f"the log has {self.lacking!r} entries: open it with registers=space_registers")
+
+    def rows(self) -> list[RegisterRows]:
+        """Returns the rows of all registers, which nothing changes any more; O(state)."""
+        return [rows for each in self._all for rows in each.rows()]
+
+    def saved(self, rows: Iterable[RegisterRows]) -> None:
+        """Notes that a snapshot with these rows is on disk."""
+        for kind, some in rows:
+            self._of[kind].saved(some)
+
+    def needs_after(self) -> int | None:
+        """Returns the epoch after which some register needs the log; None if none does."""
+        needed = [each.needs_after() for each in self._all]
+        return min([each for each in needed if each is not None], default=None)
+
+    def of_notes_alone(self) -> Registers:
+        """Returns the registers that nothing but notes changes."""
+        return Registers(*[each for each in self._all if each.NOTES_ALONE])
+
+    def differences(self, noted: Registers) -> Iterator[str]:
+        """Yields how these registers differ from some of their classes that notes have built, in words."""
+        for each in noted._all:
+            yield from self.of(type(each)).differences(each)

@@ -21,11 +21,10 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.text import unparse
 from index.values.values import Value, same
-from relay.groups.state import GroupStates
 from relay.log.archived import ArchivedEpochs
 from relay.log.chain import READ_BYTES, Chain
 from relay.log.cursors import Cursors
-from relay.log.notes import SESSION_ENDED, KnownSession, Note, take_in
+from relay.log.notes import Note, Registers
 from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_head
 from relay.store.errors import LogDamaged, closed_on_failure
@@ -63,9 +62,16 @@ class LogReader(StoreReader[LogTables]):
     FILE = "log.sqlite"
     MARK = "acknowledged"
 
-    def __init__(self, tables: LogTables, found: Callable[[str], None] = refuse) -> None:
-        """Calls ``found`` with each error in the header of the log."""
+    def __init__(
+        self,
+        tables: LogTables,
+        found: Callable[[str], None] = refuse,
+        *,
+        registers: Callable[[], Registers] = Registers,
+    ) -> None:
+        """Calls ``found`` with each error in the header of the log; ``registers`` makes empty registers."""
         super().__init__(tables)
+        self._registers: Final = registers
         self.cursors: Final = Cursors()
         self.archive: ArchivedEpochs | None = None
         """The archive of this log, which is read for what the log does not hold any more."""
@@ -110,15 +116,15 @@ class LogReader(StoreReader[LogTables]):
     # -- beside another process that writes -----------------------------------------------------------
 
     @classmethod
-    def open(cls, directory: Path) -> Self:
+    def open(cls, directory: Path, *, registers: Callable[[], Registers] = Registers) -> Self:
         """Opens the log in a directory to read it, changing nothing; ``LogFailed`` if there is none."""
-        return cls.over(SqliteLog.read(directory / cls.FILE, directory / cls.MARK))
+        return cls.over(SqliteLog.read(directory / cls.FILE, directory / cls.MARK), registers=registers)
 
     @classmethod
-    def over(cls, tables: LogTables) -> Self:
+    def over(cls, tables: LogTables, *, registers: Callable[[], Registers] = Registers) -> Self:
         """Opens the log in some tables that another process writes, as ``open``."""
         with closed_on_failure(tables):
-            found = cls(tables)
+            found = cls(tables, registers=registers)
         found._chain.trimmed_elsewhere = found.refresh
         return found
 
@@ -198,7 +204,7 @@ class LogReader(StoreReader[LogTables]):
 
     def snapshot_facts(self) -> tuple[int, list[Value]]:
         """Returns the epoch of the newest snapshot and the facts that held after it; O(state)."""
-        state = newest(self._tables) or RecoveredState()
+        state = newest(self._tables, Registers) or RecoveredState()
         return state.epoch, state.facts()
 
     def lost(self, epoch: int) -> bool:
@@ -415,7 +421,9 @@ class LogReader(StoreReader[LogTables]):
         found: list[str] = []
         snapshot = self._newest_snapshot(found.append)
         start = self._chain.first_needed(self.held_from, snapshot.segment if snapshot else 0)
-        explained = _Explained(snapshot, whole=self.held_from == 1)
+        noted = self._registers().of_notes_alone()
+        # Notes before the first epoch may have gone where no epoch has.
+        explained = _Explained(snapshot, noted, whole=self.held_from == self._chain.first == 1)
         for segment in self._chain.walk(start, found=found.append):
             explained.take_in(segment)
         yield from found
@@ -429,7 +437,7 @@ class LogReader(StoreReader[LogTables]):
 
         Counts changes and entries.  Damage goes to ``found``; O(state + later changes).
         """
-        state, rolled = self._newest_snapshot(found) or RecoveredState(), 0
+        state, rolled = self._newest_snapshot(found) or RecoveredState(registers=self._registers()), 0
         for segment in self._chain.walk(max(state.segment + 1, self._chain.first), found=found):
             for item in segment.items():
                 state.apply(item, strict=strict)
@@ -447,7 +455,7 @@ class LogReader(StoreReader[LogTables]):
         """
         first = self._chain.first  # before it is read: a newer one lets more go
         try:
-            snapshot = newest(self._tables)
+            snapshot = newest(self._tables, self._registers)
         except LogDamaged as damage:
             found(str(damage))
             return None
@@ -480,9 +488,9 @@ class Verdict:
     damages: tuple[str, ...]
 
 
-def verify(directory: Path) -> Verdict:
+def verify(directory: Path, registers: Callable[[], Registers] = Registers) -> Verdict:
     """Checks the log in a directory; O(log).  Raises ``LogFailed`` if there is none that can be read."""
-    with closing(LogReader.open(directory)) as reader:
+    with closing(LogReader.open(directory, registers=registers)) as reader:
         return verdict(reader)
 
 
@@ -495,9 +503,9 @@ def verdict(reader: LogReader) -> Verdict:
 #
 # A snapshot is a copy of what a daemon had in memory. Whatever a defect left there would be a fact from then
 # on, in no epoch, and every checksum of it would be right. So the snapshot is computed once more from the
-# epochs: all of it if they are retained from the first one on; otherwise every claim and session that the
-# retained epochs and notes have touched, and the earlier rest is taken on trust. Nothing here changes
-# anything; memory is bounded by the snapshot and the claims that the epochs touch.
+# epochs: all of it if they are retained from the first one on; otherwise every claim and every part of a
+# register that the retained epochs and notes have touched, and the earlier rest is taken on trust. Nothing
+# here changes anything; memory is bounded by the snapshot and the claims that the epochs touch.
 
 
 _MOST: Final = 20
@@ -514,15 +522,18 @@ def _gone(what: str, oldest: int) -> Refused:
 class _Explained:
     """What the epochs say that owners claim, as far as they say."""
 
-    def __init__(self, snapshot: RecoveredState | None, *, whole: bool) -> None:
-        """``whole`` if the epochs to come are all epochs of the log since its beginning."""
+    def __init__(self, snapshot: RecoveredState | None, noted: Registers, *, whole: bool) -> None:
+        """``whole`` if the epochs to come are all epochs of the log since its beginning.
+
+        ``noted`` are empty registers of which the notes are all that changes them.
+        """
         self._snapshot = snapshot
         self._whole: Final = whole
+        self._noted: Final = noted
+        if snapshot is not None and not whole:
+            noted.restore(snapshot.registers.of_notes_alone().rows())  # the notes must lead to the same again
         self._claimed: dict[_Place, Value] = {}
         self._ended: set[_Place] = set()
-        self._sessions: dict[str, KnownSession] = {}
-        self._knows_sessions = whole
-        self._ended_sessions: set[str] = set()
         self._found: list[str] = []
 
     def take_in(self, segment: Segment) -> None:
@@ -531,17 +542,10 @@ class _Explained:
             self._compare()
         for item in segment.items():
             if isinstance(item, Note):
-                self._take_note(item)
+                self._noted.apply(item)
                 continue
             for change in item.claims:
                 self._apply(item.number, change)
-
-    def _take_note(self, note: Note) -> None:
-        """Takes in what a note says of sessions."""
-        take_in(self._sessions, GroupStates(), note)
-        if note.kind == SESSION_ENDED:
-            self._ended_sessions.update(map(str, note.fields))
-            self._knows_sessions = self._knows_sessions or not note.fields
 
     def _apply(self, number: int, change: Claims) -> None:
         owner = change.owner
@@ -588,8 +592,5 @@ class _Explained:
             if handle not in snapshot.owners.get(owner, ()):
                 what = f"{owner} claims {unparse(value):.200} under handle {handle}"
                 yield f"{said}: by the epochs {what}, but it is not there"
-        for owner in {*snapshot.sessions, *self._sessions}:
-            found, expected = snapshot.sessions.get(owner), self._sessions.get(owner)
-            known = self._knows_sessions or expected is not None or owner in self._ended_sessions
-            if known and found != expected:
-                yield f"{said}: what it says of {owner}, which may be resumed, is not what the notes say"
+        for difference in snapshot.registers.differences(self._noted):
+            yield f"{said}: {difference}"

@@ -49,7 +49,7 @@ SORTED: Final = 256
 _number = itemgetter(0)
 
 
-class Recent:
+class RecentEpochs:
     """The latest epochs of one space, from the next one after ``after`` on."""
 
     def __init__(self, after: int, *, changes: int = CHANGES, size: int = BYTES) -> None:
@@ -183,19 +183,19 @@ class Recent:
         return found
 
 
-class Retelling:
+class RecentReplay:
     """What an observer of a pattern would have received since an epoch, found in steps.
 
     New epochs may come between two steps.  When ``step`` returns False all epochs there are have been looked
     at, or ``is_too_much`` is true and there is nothing to be had from here.
     """
 
-    def __init__(self, recent: Recent, form: Skeleton, after: int) -> None:
+    def __init__(self, recent: RecentEpochs, form: Skeleton, after: int) -> None:
         self._recent = recent
         self._root = form.shape[0][1] if form.shape else None
         self._match: Final = match_reader(form)
         self._at = after
-        self._room = TOLD
+        self._left_to_tell = TOLD
         self._found: list[Rows] = []
         self._packed: dict[int, bytes] = {}
         self._left: Iterator[Change] = iter(())
@@ -245,8 +245,8 @@ class Retelling:
             self._found.append((number, time, came, said, went))
             for rows in (came, said, went):
                 self._packed.update([(id(row), pack(row)) for row in rows])
-            self._room -= len(came) + len(said) + len(went)
-            self.is_too_much |= self._room < 0
+            self._left_to_tell -= len(came) + len(said) + len(went)
+            self.is_too_much |= self._left_to_tell < 0
 
     def _rows(self, values: Iterable[Value]) -> list[Captures]:
         return [row for row in map(self._match, values) if row is not None]

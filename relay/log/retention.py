@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
-from relay.log.chain import Chain
-from relay.store.ports import LogTables
+
+if TYPE_CHECKING:
+    from relay.log.chain import Chain
+    from relay.store.ports import LogTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,8 @@ class Retention:
         most = chain.first if self.archive_size is None else _newest_of(chain, self.archive_size)
         return min(wanted, max(archived + 1, most))
 
-    def kept_for_groups(self, chain: Chain, wanted: int, after: int | None, archived: int = 0) -> int:
-        """Returns the ordinal of the first segment to be kept, where groups need the epochs after one.
+    def kept_for_registers(self, chain: Chain, wanted: int, after: int | None, archived: int = 0) -> int:
+        """Returns the ordinal of the first segment to be kept, where registers need the epochs after one.
 
         ``reader_size`` bounds the bytes that are held for them; they read from an archive where there is one.
         """

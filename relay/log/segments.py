@@ -16,7 +16,7 @@ Always: ``decode(encode(epoch))`` is the same epoch; bytes that were altered do 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import is_
@@ -25,7 +25,6 @@ from typing import Any, Final
 from dataspace.codec import array_head, pack, unpack_own
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.values.values import Record, Value
-from relay.groups.state import WITH_ITEMS, Item, items_of, with_values
 from relay.log.notes import ORIGIN, Note, form_of, note_of, origin_of
 
 FORMAT: Final = 2
@@ -110,16 +109,16 @@ class Segment:
                 if (origin := origin_of(entry)) is not None:
                     yield entry[0], origin
 
-    def items_in_notes(self, upto: int) -> Iterator[tuple[int, Item]]:
-        """Yields the items of groups that notes up to an epoch have, each with the epoch of the note.
+    def notes(self, kinds: Collection[str], upto: int) -> Iterator[tuple[int, Note]]:
+        """Yields the notes of some kinds up to an epoch, each with the number of the epoch before it.
 
         A search of the bytes where there is no such note, else O(entries).
         """
-        if any(kind in self.body for kind in _WITH_ITEMS):
+        if any(pack(kind) in self.body for kind in kinds):
             for entry in self._entries():
                 note = note_of(entry) if entry[10] and entry[0] <= upto else None
-                if note is not None:
-                    yield from [(entry[0], item) for item in items_of(note.kind, note.fields)]
+                if note is not None and note.kind in kinds:
+                    yield entry[0], note
 
     def every_entry(self) -> Sequence[Any]:
         """Returns the entries as they are written, silent ones included."""
@@ -150,14 +149,14 @@ class Segment:
     def erased(
         self,
         goes: Callable[[int, str, Value], bool],
-        item_goes: Callable[[int, Item], bool],
+        without: Callable[[int, Note], Note],
         instead: Record,
     ) -> tuple[Segment, list[Place]]:
         """Returns the segment under its old seal, with ``instead`` for erased values, and their places.
 
         ``goes`` is asked with the epoch, the kind and the value, ``claim`` for a value that is claimed again;
-        a place is the epoch and the position among its changes.  ``item_goes`` is asked with the epoch of a
-        note and an item in it.  Returns itself if nothing goes.
+        a place is the epoch and the position among its changes.  ``without`` returns a note behind an epoch
+        as it is left, itself if nothing goes from it.  Returns itself if nothing goes.
         """
         bodies: list[bytes] = []
         places: list[Place] = []
@@ -165,7 +164,7 @@ class Segment:
         for entry in self._entries():
             number, time, added, sent, removed, rows, plain, *rest = entry
             if entry[10] and (note := note_of(entry)) is not None:
-                left = _without_items(note, number, item_goes, instead)
+                left = without(number, note)
                 altered = altered or left is not note
                 bodies.append(pack(entry if left is note else form_of(number, time, left)))
                 continue
@@ -362,17 +361,6 @@ def claimed(entry: Any) -> Iterator[tuple[str, Iterable[int]]]:
 
 
 _ORIGIN: Final = pack(ORIGIN)
-_WITH_ITEMS: Final = [*map(pack, WITH_ITEMS)]
-
-
-def _without_items(note: Note, number: int, goes: Callable[[int, Item], bool], instead: Value) -> Note:
-    """Returns a note with ``instead`` as the value of each item that goes, itself if none does."""
-    items = items_of(note.kind, note.fields)
-    gone = [goes(number, each) for each in items]
-    if not any(gone):
-        return note
-    values = [instead if is_gone else each.value for each, is_gone in zip(items, gone, strict=True)]
-    return note._replace(fields=with_values(note.kind, note.fields, values))
 
 
 # -- tables of values ---------------------------------------------------------------------------------

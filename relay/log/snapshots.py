@@ -3,8 +3,8 @@
 A snapshot is written in chunks, each a transaction of its own between two appends, so that a large state
 does not hold up the turns; a last transaction declares it complete and drops the ones before.  It holds the
 newest turn of each client as well, so that turns stay recognised when the log that had them is gone, and the
-sessions that may be resumed and the checkpoints of groups; and since when rows of rules over time have been
-there, which no epoch says any more once retention has deleted their beginning.
+rows of registers; and since when rows of rules over time have been there, which no epoch says any more once
+retention has deleted their beginning.
 
 Always: an incomplete snapshot is never read; the newest complete one is never dropped; its chunks are
 chained by checksums like the segments.
@@ -12,7 +12,7 @@ chained by checksums like the segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,8 +21,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Handles, Held
 from dataspace.steps import batched
 from index.values.values import Value, key
-from relay.groups.state import GROUP, Fields, GroupStates
-from relay.log.notes import SESSION, KnownSession, Note, check_kind, take_in
+from relay.log.notes import Note, RegisterRows, Registers, check_kind
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.store.errors import LogDamaged
 from relay.store.header import Header
@@ -43,15 +42,14 @@ Owners = Mapping[str, Held]
 
 @dataclass(slots=True)
 class RecoveredState:
-    """What holds after ``segment``: claims by owner and handle, the newest turn and epoch of each client, the
-    sessions that may be resumed."""
+    """What holds after ``segment``: claims by owner and handle, the newest turn and epoch of each client, and
+    what notes have built up."""
 
     owners: dict[str, Held] = field(default_factory=dict)
     clients: dict[str, tuple[int, int]] = field(default_factory=dict)
-    sessions: dict[str, KnownSession] = field(default_factory=dict)
-    groups: GroupStates = field(default_factory=GroupStates)
-    checkpoints: Sequence[Fields] | None = None
-    """The checkpoints of the groups, where the groups themselves go on to change."""
+    registers: Registers = field(default_factory=Registers)
+    rows: Sequence[RegisterRows] | None = None
+    """The rows of the registers, where the registers themselves go on to change."""
     epoch: int = 0
     time: int = 0
     oldest: int = 1
@@ -70,7 +68,7 @@ class RecoveredState:
         Raises ``LogDamaged`` if it ends a claim that was never made; ignores that if not ``strict``.
         """
         if isinstance(epoch, Note):
-            take_in(self.sessions, self.groups, epoch)
+            self.registers.apply(epoch)
             return
         for change in epoch.claims:
             claims = self.owners.setdefault(change.owner, Handles())
@@ -90,11 +88,15 @@ class RecoveredState:
 
 
 class SnapshotWriter:
-    """Writes one snapshot, a chunk at each ``step``; the state must not change meanwhile."""
+    """Writes one snapshot, a chunk at each ``step``; the state must not change meanwhile.
+
+    Raises ``UsageError`` for a state that lacks what notes have built up.
+    """
 
     __slots__ = ("_bodies", "_checksum", "_chunk", "_header", "_snapshot", "_state", "_tables", "done")
 
     def __init__(self, tables: LogTables, header: Header, state: RecoveredState) -> None:
+        state.registers.check_whole()
         self._tables = tables
         self._header = header
         self._bodies = _bodies(state)
@@ -130,11 +132,14 @@ Head = tuple[int, int, int, int, int]
 """Number, segment, epoch, time and chunks of a snapshot."""
 
 
-def newest(tables: LogTables) -> RecoveredState | None:
-    """Returns the state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered."""
+def newest(tables: LogTables, registers: Callable[[], Registers]) -> RecoveredState | None:
+    """Returns the state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered.
+
+    ``registers`` makes the registers of that state, empty.
+    """
     with tables.newest_snapshot() as found:
         head = head_of(found)
-        return _load(found, *head) if head else None
+        return _load(found, head, registers()) if head else None
 
 
 def newest_head(tables: LogTables) -> Head | None:
@@ -152,10 +157,9 @@ def head_of(found: SnapshotMoment) -> Head | None:
     return None if row is None else (row[0], row[1], row[2], row[3], row[4])
 
 
-def _load(
-    moment: SnapshotMoment, snapshot: int, segment: int, epoch: int, time: int, chunks: int
-) -> RecoveredState:
-    state = RecoveredState(epoch=epoch, time=time, segment=segment)
+def _load(moment: SnapshotMoment, head: Head, registers: Registers) -> RecoveredState:
+    snapshot, segment, epoch, time, chunks = head
+    state = RecoveredState(registers=registers, epoch=epoch, time=time, segment=segment)
     seal = bytes(CHECKSUM_BYTES)
     read = 0
     for found, body in moment.chunks:
@@ -191,10 +195,8 @@ def _bodies(state: RecoveredState) -> Iterator[bytes]:
             yield pack((owner, [handle for handle, _ in part], rows, plain))
     for part in _parts(list(state.clients.items())):
         yield pack((None, [(client, *turn) for client, turn in part]))
-    for part in _parts(list(state.sessions.values())):
-        yield pack((None, SESSION, True, part))
-    for checkpoint in state.groups.checkpoints() if state.checkpoints is None else state.checkpoints:
-        yield pack((None, GROUP, True, (checkpoint,)))
+    for kind, some in state.registers.rows() if state.rows is None else state.rows:
+        yield pack((None, kind, True, some))
     if state.past is not None:
         yield pack((None, PAST, False, (state.past_epoch,)))
         for several in batched(state.past, CHUNK_CLAIMS):
@@ -210,15 +212,12 @@ def _take_in(state: RecoveredState, body: bytes) -> None:
     if form[0] is None and isinstance(form[1], str):
         _, kind, required, rows = form
         check_kind(kind, required)
-        if kind == SESSION:
-            state.sessions.update((row[0], KnownSession(*row)) for row in rows)
-        elif kind == GROUP:
-            for row in rows:
-                state.groups.take_in(kind, row)
-        elif kind == PAST:
+        if kind == PAST:
             state.past_epoch = rows[0]
             past: list[Any] = [*(state.past or ()), *rows[1:]]
             state.past = past
+        elif required:
+            state.registers.restore([(kind, rows)])
         return
     if form[0] is None:
         state.clients.update((client, (sequence, epoch)) for client, sequence, epoch in form[1])

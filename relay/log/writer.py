@@ -31,11 +31,10 @@ from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from dataspace.transport.reactor import Reactor
 from index.values.values import Value
-from relay.delivery.gate import Gate
-from relay.groups.state import Fields
+from relay.delivery.gate import DurableGate
 from relay.log.log import SNAPSHOT_CHANGES, Log
-from relay.log.notes import Note, Notes, derived_messages, take_in
-from relay.log.recent import Recent
+from relay.log.notes import Note, Notes, RegisterRows, derived_messages
+from relay.log.recent import RecentEpochs
 from relay.log.retention import Retention, Trimmed
 from relay.log.segments import Encoded, encode, encode_note
 from relay.log.snapshots import RecoveredState, SnapshotWriter
@@ -146,7 +145,7 @@ class GroupCommit(GroupWriter[_Entry]):
         *,
         after_group: Callable[[], None] | None = None,
         state: StateSource | None = None,
-        gate: Gate | None = None,
+        gate: DurableGate | None = None,
         snapshot_changes: int = SNAPSHOT_CHANGES,
         backlog_bytes: int = BACKLOG_BYTES,
         backlog_epochs: int = BACKLOG_EPOCHS,
@@ -160,14 +159,14 @@ class GroupCommit(GroupWriter[_Entry]):
         self._limit_bytes = backlog_bytes
         self._limit_epochs = backlog_epochs
         self.durable = max(log.last, log.next_epoch - 1)
-        self.recent = Recent(self.durable)
+        self.recent = RecentEpochs(self.durable)
         if gate is not None:
             gate.durable = self.durable
         self.backlog_bytes = 0
         self.latest = Epoch(0, 0)
         """The epoch that was submitted last."""
         self.derived: Callable[[Epoch], int] = _none
-        """Gives how many of the last messages of an epoch are to be noted as not of clients."""
+        """Returns how many trailing messages of an epoch rules and flows sent."""
         self.past: Callable[[], Iterable[tuple[Value, ...]] | None] = _nothing
         """Gives since when rows of rules have been there after the newest epoch; read while that goes on."""
         self.on_epoch: OnEpoch | None = None
@@ -177,8 +176,8 @@ class GroupCommit(GroupWriter[_Entry]):
         self._past_epoch: int | None = None
         """The epoch after which the snapshot that is being written has the past of rules."""
         self._snapshot: SnapshotWriter | None = None
-        self._checkpoints: Sequence[Fields] = ()
-        """The checkpoints of groups in that snapshot."""
+        self._rows: Sequence[RegisterRows] = ()
+        """The rows of registers in that snapshot."""
         self.reactor: Reactor | None = None
         """The reactor whose passes commit turns without a task."""
         self._is_due = False
@@ -211,20 +210,21 @@ class GroupCommit(GroupWriter[_Entry]):
         if notes:
             entry.notes = [encode_note(number, at, note) for note in notes]
             entry.size += sum([len(each.body) for each in entry.notes])
-        self._log.issue(number)
+        self._log.issue(number)  # the last that may refuse: nothing has changed yet
         try:
             self.backlog_bytes += entry.size
             self.recent.add(epoch, entry.size)
             if client is not None:
                 self._log.clients[client] = (sequence, number)
             reactor = self.reactor
+            # The turns of one pass share a flush, and no task has to be woken to begin it.
             if reactor is None or not reactor.in_pass:
                 self._arrived.set()
             elif not self._is_due:
                 self._is_due = True
                 reactor.at_end(self._begin_due)
             for note in notes:
-                take_in(self._log.sessions, self._log.groups, note)
+                self._log.registers.apply(note)
             self.latest = epoch
             self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
         except BaseException as error:
@@ -238,7 +238,7 @@ class GroupCommit(GroupWriter[_Entry]):
         """
         self.check_open()
         entry = _Entry.of_note(number, time, note)
-        take_in(self._log.sessions, self._log.groups, note)
+        self._log.registers.apply(note)
         self.backlog_bytes += entry.size
         self._arrived.set()
         self._waiting.append(entry)
@@ -347,6 +347,7 @@ class GroupCommit(GroupWriter[_Entry]):
     def _begin_due(self) -> None:
         """Begins a group at the end of a pass; what the task has begun, it goes on with."""
         self._is_due = False
+        # Only while the task waits in ``_wait_idle`` are the queue and the snapshot in nobody else's hands.
         if self._idle and self._begun is None and not self._arrived.is_set():
             self._begin()
 
@@ -485,17 +486,16 @@ class GroupCommit(GroupWriter[_Entry]):
         self._unsaved = 0
         self._wanted = False
         log = self._log
-        state = RecoveredState(owners, dict(log.clients), dict(log.sessions), log.groups)
-        state.checkpoints = log.groups.checkpoints()
+        state = RecoveredState(owners, dict(log.clients), log.registers, log.registers.rows())
         state.epoch, state.time = self.latest[:2]
         state.past, state.past_epoch = self.past(), self.latest.number
         self._past_epoch = None if state.past is None else state.past_epoch
         return state
 
     async def _begin_snapshot(self, state: RecoveredState) -> None:
-        """Begins to write a state, which is that after the newest segment."""
+        """Starts a snapshot of the state after the newest segment."""
         state.segment = self._log.last_segment
-        self._checkpoints = state.checkpoints or ()
+        self._rows = state.rows or ()
         with self._passing_over():
             self._snapshot = await trio.to_thread.run_sync(self._log.snapshot, state)
             reach("snapshot-begun")
@@ -510,7 +510,7 @@ class GroupCommit(GroupWriter[_Entry]):
             else:
                 self._snapshots += 1
                 self._log.past_epoch = self._past_epoch
-                self._log.groups.saved(self._checkpoints)
+                self._log.registers.saved(self._rows)
                 reach("snapshot-complete")
 
     @contextmanager

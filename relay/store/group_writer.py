@@ -128,7 +128,7 @@ class GroupWriter(ABC, Generic[E]):
             self.failure = failure
             raise
         finally:
-            self._writer.close()
+            self._writer.close()  # first: a task that is woken may close the file that the thread writes
             self._is_over = True
             self._over.set()
             self._settled.unpark_all()
@@ -179,6 +179,7 @@ class GroupWriter(ABC, Generic[E]):
         self._begins(len(group))
         try:
             if self._may_write_here(group):
+                # No whole checkpoint: another task would run between a turn and its write, each time.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 write(group)
             else:
@@ -221,6 +222,7 @@ class GroupWriter(ABC, Generic[E]):
             if self._count >= self._needed:
                 self.is_quick, self._count = True, 0
             return
+        # The work for each entry would be the same in a thread, so only the wait for the disk counts.
         seconds -= ENTRY_SECONDS * entries
         if seconds <= QUICK_SECONDS:
             if self._count == STREAK:
@@ -235,6 +237,7 @@ class GroupWriter(ABC, Generic[E]):
         if self.full is None:
             logger.error("%s; %s refused until there is free space", failure, self.REFUSED)
         self.full = failure
+        # A smaller group may fit on the disk, and what is written can be acknowledged.
         self._portion = max(1, min(self._portion, tried) // 2)
         self._settled.unpark_all()
         with trio.move_on_after(RETRY_SECONDS):
@@ -286,7 +289,7 @@ class WriteThread:
             raise failures[0]
 
     def begin(self, work: Callable[[], object], resume: Resume) -> None:
-        """Has the thread call a function, and then ``resume`` with what that has raised, if anything."""
+        """Calls a function in the writer's thread, then ``resume`` with its exception or None."""
         if self._started is None:
             self._started = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._started.start()
@@ -296,7 +299,7 @@ class WriteThread:
         """Ends the thread once all functions have returned.  The next one begins another thread."""
         if self._started is not None:
             self._due.put(None)
-            self._started.join()
+            self._started.join()  # the file is closed next
             self._started = None
 
     def _serve(self) -> None:

@@ -53,6 +53,12 @@ class StoreReader(ABC, Generic[Tables]):
         logger.warning("%s; continuing without it, since the damage is accepted", damage)
         self._faced = True
 
+    def check(self, *, accept_damage: bool) -> None:
+        """Raises ``LogDamaged`` if less is there than was acknowledged, unless that is accepted."""
+        self._accept_damage = accept_damage
+        if shortfall := self.shortfall():
+            self._face(f"{self._tables.place}: {shortfall}")
+
     @abstractmethod
     def shortfall(self) -> str:
         """Returns what was acknowledged and is missing, in words; empty if nothing is."""

@@ -234,7 +234,7 @@ class CatchUp:
 
     def __init__(
         self,
-        ledger: StepLog,
+        step_log: StepLog,
         number: int,
         partitions: Sequence[int],
         as_of: Sequence[Time] | None,
@@ -247,16 +247,16 @@ class CatchUp:
         """
         if not partitions:
             raise UsageError("a subscription needs a partition at least")
-        self.ledger: Final = ledger
+        self.step_log: Final = step_log
         self._number = number
         self._partitions: Final = frozenset(partitions)
         self.has_begun = as_of is None
         if as_of is None:
-            self.since = Antichain([ledger.topic.order.bottom])
-            self.at = ledger.position
-            self._told = {each: Antichain(lower) for each, lower in ledger.lowers() if each in partitions}
+            self.since = Antichain([step_log.topic.order.bottom])
+            self.at = step_log.position
+            self._told = {each: Antichain(lower) for each, lower in step_log.lowers() if each in partitions}
         else:
-            self.since = ledger.check_as_of(as_of, partitions)
+            self.since = step_log.check_as_of(as_of, partitions)
             self.at = 0
             self._told = dict.fromkeys(sorted(self._partitions), self.since)
         self._tell = tell
@@ -276,17 +276,17 @@ class CatchUp:
 
     def finish(self) -> bool:
         """Tells the rest and adds the subscriber to the topic, if all the rest is in memory; True if so."""
-        tail = self.ledger.tail(self.at)
+        tail = self.step_log.tail(self.at)
         if tail is None:
             return False
         self.take(tail)
-        self._catch_up(self.ledger.lowers())
-        self.ledger.topic.subscribe(self._number, self._partitions, self._tell, self._over, snapshot=False)
+        self._catch_up(self.step_log.lowers())
+        self.step_log.topic.subscribe(self._number, self._partitions, self._tell, self._over, snapshot=False)
         return True
 
     def check_retained(self) -> None:
         """Raises ``Refused`` if retention has deleted steps that were still to be told."""
-        gone = self.ledger.gone
+        gone = self.step_log.gone
         if any(gone.covers(each) for each in self.since):
             raise Refused("epoch-gone", f"times to {list(gone)} went while they were being read")
 
@@ -297,7 +297,9 @@ class CatchUp:
                     self._tell(Batch(partition, time, items))
             case (forms.CRASH, _, partition, lost, reason, _) if partition in self._partitions and lost:
                 self._tell(Crashed(partition, lost, (), reason, ()))
-        if not self.ledger.in_memory:  # where a partition may have ended, and begun again before its frontier
+        if (
+            not self.step_log.in_memory
+        ):  # where a partition may have ended, and begun again before its frontier
             self._catch_up(step.moved)
 
     def _catch_up(self, moved: Moved) -> None:

@@ -34,6 +34,9 @@ OVERHEAD: Final = 128
 TAIL_BYTES: Final = 1 << 20
 """Bytes of the latest steps of a durable topic that stay at hand, for readers of the disk that catch up."""
 
+MOST_SOUGHT: Final = 1024
+"""Epochs in memory among which a subscriber's first one is sought."""
+
 FRONTIER_STEPS: Final = 256
 """Steps after which one states the frontiers of all partitions, for readers of the disk that began later."""
 
@@ -180,8 +183,8 @@ class StepLog:
     >>> from dataspace.topics.times import Order
     >>> wrote: list[tuple[Completed, ...]] = []
     >>> topic = Topic("readings", Order(0), lasting=True)
-    >>> ledger = StepLog(topic, 1, 1, 1 << 20, lambda _, step, done: wrote.append(tuple(done)))
-    >>> ledger.join(7); ledger.send(7, 0, b"x"); ledger.progress(7, [(0, -1), (1, +1)]); wrote[-1]
+    >>> step_log = StepLog(topic, 1, 1, 1 << 20, lambda _, step, done: wrote.append(tuple(done)))
+    >>> step_log.join(7); step_log.send(7, 0, b"x"); step_log.progress(7, [(0, -1), (1, +1)]); wrote[-1]
     0
     (Completed(number=1, time=0, first=2, last=2, size=129, crashed='', begun=2),)
     """
@@ -494,7 +497,12 @@ class StepLog:
         return self._settling[0][1].begun if self._settling else self.first_open()
 
     def begun_at_or_after(self, since: Antichain) -> int:
-        """The same for epochs at or after some times that are open, or not on disk as completed yet."""
+        """The same for epochs at or after some times that are open, or not on disk as completed yet.
+
+        O(1): among more than ``MOST_SOUGHT`` such epochs the first is not sought, but taken.
+        """
+        if len(self._open) + len(self._settling) > MOST_SOUGHT:
+            return self.first_needed()
         begun = [each.first for time, each in self._open.items() if since.less_equal(time)]
         begun += [each.first for _, each in self._settling if since.less_equal(each.time)]
         return min(begun, default=self.position + 1)

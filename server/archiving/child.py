@@ -43,6 +43,7 @@ from relay.objects.opening import open_objects
 from server.archiving.erasures import ErasureOrder
 from server.archiving.logs import read_log, read_topics
 from server.archiving.topics import TopicsArchiver
+from server.pauses import Pauses
 
 LOOK_SECONDS: Final = 1.0
 """How often it looks for new segments."""
@@ -171,7 +172,7 @@ class _Tried(ABC):
         self._orders = orders
         self._objects = objects
         self._held = ExitStack()
-        self._pause = 0.0
+        self._pauses = Pauses(*PAUSES)
         self._next = 0.0
         self._failed = ""
         """Why archiving fails; empty from the end of the next attempt that does not."""
@@ -186,14 +187,13 @@ class _Tried(ABC):
             return
         try:
             self._look()
-            self._pause = 0.0
+            self._pauses.forget()
             if self._failed:
                 self._failed = ""
                 self._say_recovered()
         except Exception as error:  # noqa: BLE001  whatever the error of one space is, the others go on
             self.close()
-            self._pause = min(max(2 * self._pause, PAUSES[0]), PAUSES[1])
-            self._next = time.monotonic() + self._pause
+            self._next = time.monotonic() + self._pauses.next()
             if not (isinstance(error, Refused) and error.code == "epoch-gone"):
                 self._failed = error_text(error)
                 self._say_failed(error)

@@ -47,7 +47,7 @@ METRICS: Final[tuple[Metric[Mapping[str, ArchiveLag]], ...]] = (
 
 
 def _make(daemon: DaemonState) -> None:
-    if daemon.config.archive is not None:
+    if daemon.config.archive.place is not None:
         topics = daemon.parts[TOPICS].durable
         daemon.parts.add(ARCHIVING, ArchiveKeeper(daemon.config, daemon.spaces.values, topics))
 

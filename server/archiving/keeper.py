@@ -30,8 +30,10 @@ from relay.store.errors import LogFailed
 from relay.topics.steps import StepLog
 from server.archiving.child import Orders
 from server.archiving.erasures import Erasures
+from server.children import keep_running, running
 from server.config.model import Config
 from server.parts import PartKey
+from server.pauses import Pauses
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
 from server.topics.durable import DurableTopics
@@ -47,8 +49,9 @@ RENEW_SECONDS: Final = 10.0
 LED_SECONDS: Final = 60.0
 """The same for a daemon that leads; the process reports ranges at once, but knows no erasures."""
 
-PAUSES: Final = (1.0, 60.0)
-"""Seconds until the process is started again: twice as many each time, between these."""
+PAUSES: Final = (1.0, 60.0, 60.0)
+"""Seconds until the process is started again: twice as many each time, between the first two; as few as at
+first where it has run for longer than the third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,8 @@ class ArchiveKeeper:
         topics: DurableTopics | None = None,
     ) -> None:
         """``spaces`` returns the spaces that the daemon has by then; ``topics`` are lent their archives."""
-        assert config.archive is not None  # else there is nothing to keep
-        self.place: Final = str(config.archive)
+        assert config.archive.place is not None  # else there is nothing to keep
+        self.place: Final = str(config.archive.place)
         self._config = config
         self._spaces = spaces
         self._objects: Objects | None = None
@@ -153,9 +156,9 @@ class ArchiveKeeper:
 
     def _topics_behind(self) -> int:
         """Returns how many completed epochs of durable topics are on disk, and in no archive."""
-        ledgers = [] if self._topics is None else self._topics.ledgers()
+        step_logs = [] if self._topics is None else self._topics.step_logs()
         return sum(
-            [max(0, each.completed_durable - max(each.archived[1], each.oldest - 1)) for each in ledgers]
+            [max(0, each.completed_durable - max(each.archived[1], each.oldest - 1)) for each in step_logs]
         )
 
     def _topics_error_of(self, hosted: HostedSpace) -> str:
@@ -205,12 +208,12 @@ class ArchiveKeeper:
         self._objects = self._objects or open_objects(self.place)
         return self._objects
 
-    def _lend(self, ledger: StepLog) -> None:
+    def _lend(self, step_log: StepLog) -> None:
         """Lends a topic its archive, as that is now; blocks."""
-        if ledger.archive is None:
-            place = ArchivePlace(MAIN, self._space(MAIN).identity, ledger.number)
-            ledger.archive = TopicArchive(Archive(self._opened_objects(), place))
-        ledger.archive.renew()
+        if step_log.archive is None:
+            place = ArchivePlace(MAIN, self._space(MAIN).identity, step_log.number)
+            step_log.archive = TopicArchive(Archive(self._opened_objects(), place))
+        step_log.archive.renew()
 
     def _space(self, name: str) -> HostedSpace:
         return next(each for each in self._spaces() if each.name == name)
@@ -218,44 +221,27 @@ class ArchiveKeeper:
     # -- the process ----------------------------------------------------------------------------------
 
     async def _keep_process(self) -> None:
-        pause = 0.0
-        while True:
-            while not any(hosted.leads for hosted in self._spaces()):  # noqa: ASYNC110  another daemon may end
-                await trio.sleep(LOOK_SECONDS)
-            began = trio.current_time()
-            try:
-                ended = await self._run_process()
-            except OSError as error:
-                ended = f"cannot be started: {error.strerror}"
-            pause = (
-                PAUSES[0] if trio.current_time() - began > PAUSES[1] else min(max(2 * pause, 1), PAUSES[1])
-            )
-            logger.warning("the archiving process %s; it is started again in %g s", ended, pause)
-            await trio.sleep(pause)
+        name, pauses = "the archiving process", Pauses(*PAUSES)
+        await keep_running(name, self._run_process, pauses, event="archiving-ended")
 
-    async def _run_process(self) -> str:
-        """Runs the process until it ends, and returns how; ends it when cancelled."""
-        with trio.CancelScope(shield=True):
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "dataspace", "log", "archive", "-", "--for-daemon"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                process_group=0,  # so that Ctrl-C ends the daemon, which ends it
-            )
-        try:
+    async def _run_process(self) -> trio.Process:
+        """Runs the process, once this daemon leads a space, until it ends; ends it when cancelled."""
+        while not any(hosted.leads for hosted in self._spaces()):  # noqa: ASYNC110  another daemon may end
+            await trio.sleep(LOOK_SECONDS)
+        async with running(
+            [sys.executable, "-m", "dataspace", "log", "archive", "-", "--for-daemon"],
+            self._config.stop_seconds / 2,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # so that Ctrl-C ends the daemon, which ends it
+        ) as process:
             assert process.stdin is not None and process.stdout is not None  # as just asked for
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._order, process.stdin)
                 await self._listen(process.stdout)
                 nursery.cancel_scope.cancel()
-            return f"ended with exit code {await process.wait()}"
-        finally:
-            with trio.CancelScope(shield=True):
-                process.terminate()
-                with trio.move_on_after(self._config.stop_seconds / 2):
-                    await process.wait()
-                process.kill()
-                await process.wait()
+            await process.wait()  # before the block would terminate it: it has closed its output, and ends
+        return process
 
     async def _order(self, stdin: trio.abc.SendStream) -> None:
         """Tells the process which spaces this daemon leads, whenever that changes."""
@@ -274,10 +260,10 @@ class ArchiveKeeper:
         if isinstance(config.data, StoreAddress):
             data = config.data.text
         led = {hosted.name: hosted.term for hosted in self._spaces() if hosted.leads}
-        clusters = {label: list(fields) for label, fields in config.archive_clusters.items()}
+        clusters = {label: list(fields) for label, fields in config.archive.clusters.items()}
         place = data, is_store, self.place
         erasures = self.erasures.orders(led)
-        return Orders(*place, led, config.archive_seconds, config.archive_delta, clusters, erasures)
+        return Orders(*place, led, config.archive.seconds, config.archive.delta, clusters, erasures)
 
     async def _listen(self, stdout: trio.abc.ReceiveStream) -> None:
         rest = b""
@@ -305,8 +291,8 @@ class ArchiveKeeper:
         self._states[name] = ArchiveState(*numbers, *errors)
         for hosted in self._spaces():
             if hosted.name == name and hosted.leads and hosted.term == said["term"]:
-                self._warn_of_another(name, hosted.own_log, said)
-                await self._note(hosted.own_log, said["upto"], said["segment"], said["archive"])
+                self._warn_of_another(name, hosted.leading.log, said)
+                await self._note(hosted.leading.log, said["upto"], said["segment"], said["archive"])
                 await self._renew(hosted)
 
     async def _take_topic(self, said: dict[str, Any]) -> None:
@@ -318,14 +304,14 @@ class ArchiveKeeper:
         main = self._space(said["space"])
         if topics is None or not main.leads or main.term != said["term"] or not topics.is_open:
             return
-        ledger = next((each for each in topics.ledgers() if each.number == said["topic"]), None)
+        step_log = next((each for each in topics.step_logs() if each.number == said["topic"]), None)
         now = said["upto"], said["until"]
-        if ledger is None:
+        if step_log is None:
             return
         try:
-            if now != ledger.archived or not ledger.archive_seen:
-                await trio.to_thread.run_sync(self._lend, ledger)
-                await topics.writer.note_archived(ledger, *now)
+            if now != step_log.archived or not step_log.archive_seen:
+                await trio.to_thread.run_sync(self._lend, step_log)
+                await topics.writer.note_archived(step_log, *now)
         except Closed:
             return
         except DataspaceError as error:

@@ -40,7 +40,7 @@ def read_log(place: Path | str, space: str) -> Iterator[LogReader]:
         with closing(LogReader.open(spaces_of(place)[space])) as log:
             yield log
         return
-    from server.cluster.reading import reading  # psycopg is loaded where it is used
+    from server.cluster.database.reading import reading  # psycopg is loaded where it is used
 
     with reading(StoreAddress.parse(place), space) as (log, _):
         yield log
@@ -50,7 +50,7 @@ def read_log(place: Path | str, space: str) -> Iterator[LogReader]:
 def read_topics(place: Path | str) -> Iterator[TopicTables | None]:
     """Lends the tables of the durable topics of a directory or of a store; None if there are none."""
     if not isinstance(place, Path):
-        from server.cluster.reading import reading_topics  # as above
+        from server.cluster.database.reading import reading_topics  # as above
 
         with reading_topics(StoreAddress.parse(place)) as found:
             yield found
@@ -64,6 +64,6 @@ def read_topics(place: Path | str) -> Iterator[TopicTables | None]:
 def _spaces_at(place: Path | str) -> list[str]:
     if isinstance(place, Path):
         return list(spaces_of(place))
-    from server.cluster.reading import seen  # as above
+    from server.cluster.database.reading import seen  # as above
 
     return [each.space for each in seen(StoreAddress.parse(place)).spaces]

@@ -24,20 +24,17 @@ from relay.journal.reader import TopicsVerdict, topics_verdict, verify_topics
 from relay.log.compaction import Compacted, compact, trim
 from relay.log.log import Log
 from relay.log.reader import LogReader, Verdict, verdict
+from relay.log.retention import Retention
+from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
 from server.cli.output import json_line, say, size_text, write
+from server.cluster.directory.lock import locked, unfollowed
 from server.config.model import default_data
-from server.config.units import retention_of
-from server.daemon.lock import locked, unfollowed
+from server.config.units import duration, size
 
 
 def verify_log(args: argparse.Namespace) -> int:
-    """Checks the whole log, or an archive; returns 1 if something is wrong."""
-    if args.archive is not None:
-        from server.cli.archive import verify  # what reads archives is loaded where it is used
-
-        space, identity = args.space or MAIN, args.identity or ""
-        return verify(args.archive, space, identity, deep=args.deep, as_json=args.json)
+    """Checks the whole log; returns 1 if something is wrong."""
     if args.deep or args.identity:
         raise UsageError("--deep and --identity are for --archive PREFIX")
     with _reading(args) as (log, topics_of):
@@ -72,21 +69,30 @@ def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequen
 
 def compact_log(args: argparse.Namespace) -> int:
     """Deletes what is past retention, then rewrites the log without the holes; returns the exit code."""
-    retention = retention_of(args)
+    retention = _retention(args)
     if isinstance(args.data, str):
-        from server.cluster.compacting import compact_store  # psycopg is loaded where it is used
+        from server.cluster.database.compacting import compact_store  # psycopg is loaded where it is used
 
         _print_compacted(compact_store(StoreAddress.parse(args.data), args.space or MAIN, retention))
         return 0
     directory = _directory(args)
     with locked(directory), unfollowed(directory):
         if not retention.endless:
-            trim(Log.open(directory), retention)
-        done, topics = compact(directory), compact_topics(directory)
+            trim(Log.open(directory, registers=space_registers), retention)
+        done, topics = compact(directory, space_registers), compact_topics(directory)
     _print_compacted(done)
     if topics is not None and topics[0] != topics[1]:
         write(f"durable topics in {size_text(topics[0])} are now in {size_text(topics[1])}")
     return 0
+
+
+def _retention(args: argparse.Namespace) -> Retention:
+    """Returns the retention that the options ``--keep-…`` of a command ask for."""
+    return Retention(
+        age=None if args.keep_for is None else duration(args.keep_for),
+        size=None if args.keep_bytes is None else size(args.keep_bytes),
+        acknowledged=args.keep_unread,
+    )
 
 
 def _print_compacted(done: Compacted) -> None:
@@ -129,13 +135,13 @@ def _target(args: argparse.Namespace) -> Iterator[BinaryIO]:
 def _reading(args: argparse.Namespace) -> Iterator[tuple[LogReader, Callable[[], TopicsVerdict | None]]]:
     """Lends the log that ``--data`` names, and what checks its topics; ``UsageError`` if there is none."""
     if isinstance(args.data, str):
-        from server.cluster.reading import reading  # psycopg is loaded where it is used
+        from server.cluster.database.reading import reading  # psycopg is loaded where it is used
 
         with reading(StoreAddress.parse(args.data), args.space or MAIN) as (log, opened):
             yield log, partial(topics_verdict, opened)
         return
     directory = _directory(args)
-    with contextlib.closing(LogReader.open(directory)) as log:
+    with contextlib.closing(LogReader.open(directory, registers=space_registers)) as log:
         yield log, partial(verify_topics, directory)
 
 

@@ -19,8 +19,8 @@ from dataspace.errors import DataspaceError, Unreachable, UsageError
 from server.cli.arguments import Command
 from server.cli.parser import parse
 
-SHORT: Final = "cli.once."
-"""What begins the module of a command that ends at once and needs no event loop."""
+SHORT: Final = ("cli.once.", "archiving.commands.erasing:")
+"""What begins the function of a command that ends at once and needs no event loop."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -54,7 +54,8 @@ is verified. Ctrl-C leaves a part that no daemon starts with; the same command c
 _PREFIX: Final = word("PREFIX", "directory or URL of the archive, such as s3://bucket/prefix")
 _IDENTITY: Final = option("--identity ID", "the archive of this log, where a space has several")
 VERIFY: Final = Command(
-    "log verify", "check that nothing is missing or altered", "cli.log:verify_log",
+    "log verify", "check that nothing is missing or altered",
+    lambda args: "cli.log:verify_log" if args.archive is None else "archiving.commands.archive:verify",
     (
         *STORE,
         option("--archive PREFIX", "check the archive there instead of a log"),
@@ -65,7 +66,7 @@ VERIFY: Final = Command(
     is_client=False,
 )
 ARCHIVE: Final = (
-    Command("log archive", "write a log's past to an archive, once", "cli.archive:archive",
+    Command("log archive", "write a log's past to an archive, once", "archiving.commands.archive:archive",
         (
             _PREFIX,
             *STORE[:1],
@@ -87,7 +88,7 @@ daemon archives by itself with the setting log.archive.
 """,
     ),
     Command("log files", "list the objects of an archive, for other programs to read",
-        "cli.archive:files",
+        "archiving.commands.archive:files",
         (
             _PREFIX,
             word("PATTERN", "list only the Parquet files that may have facts of it, such as 'flight($id, _)'",
@@ -103,7 +104,7 @@ daemon archives by itself with the setting log.archive.
         is_client=False,
     ),
     Command("log delta", "make or update Delta tables over an archive, and print where they are",
-        "cli.archive:delta",
+        "archiving.commands.archive:delta",
         (
             _PREFIX,
             word("PATTERN", "only the tables that may have facts of it, such as 'flight($id, _)'", nargs="?"),
@@ -118,7 +119,7 @@ objects, so nothing is copied. Only this command writes to it: run it again for 
 """,
     ),
     Command("log erase", "erase facts and messages of the past from an archive",
-        "cli.once.erasing:erase_past",
+        "archiving.commands.erasing:erase_past",
         (
             word("PATTERN", "erase what matches it, such as 'person(\"p17\")'"),
             option("--before TIME", "erase what was made before TIME, or so long ago, such as 30d",
@@ -140,7 +141,7 @@ right administer; with --archive whoever may write the archive may erase, and th
     ),
 )
 CONSUME: Final = Command("consume", "take jobs of a group, which divides what matches among its members",
-    "cli.lasting.consume:consume",
+    "groups.commands.consume:consume",
     (
         word("PATTERN", "such as 'job($id, $what)'; not needed to join a group", nargs="?"),
         option("--group NAME", "the group, which is made if there is none", required=True),
@@ -274,7 +275,7 @@ OPERATING: Final = (
         ),
         epilog="dataspace sessions end ID ends one; that needs the right administer.",
     ),
-    Command("groups", "show groups that divide work, and change one", "cli.once.groups:groups",
+    Command("groups", "show groups that divide work, and change one", "groups.commands.groups:groups",
         (
             word("VERB", "list, out, pause, resume, alter, retry, seek or delete", name="verb", nargs="?",
                  default="list",
@@ -377,7 +378,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
         is_client=False,
     ),
     Command("cluster status", "print which daemons use a store in PostgreSQL, and which of them leads",
-        "cli.cluster:cluster_status",
+        "cluster.commands.cluster:cluster_status",
         (
             option("--data ADDRESS", "the store: postgresql://HOST/DB?schema=NAME", type=a.place),
             JSON,
@@ -387,7 +388,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
                " code is 1 if a space has no leader.",
     ),
     Command("cluster move", "have another daemon lead a space",
-        "cli.cluster:cluster_move",
+        "cluster.commands.cluster:cluster_move",
         (
             word("SPACE", "the space, as `cluster status` names it"),
             word("DAEMON", "the daemon that is to lead it, by its cluster.name"),

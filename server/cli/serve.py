@@ -5,7 +5,7 @@ or have a task that does not end when it is cancelled.  Then the daemon ends as 
 safe: acknowledged turns are on disk.
 
 A supervisor that started the process is told when the daemon is ready, that it is alive, and when it ends.
-The followers that a daemon starts (``server/daemon/readers.py``) run this command too.
+The followers that a daemon starts (``server/cluster/directory/readers.py``) run this command too.
 
 Always: after the first signal the process lives no longer than its time to stop.
 """
@@ -29,13 +29,19 @@ import trio
 
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import page_of
+from server.cluster.directory.readers import (
+    FollowerProcesses,
+    NamedLines,
+    config_of_reader,
+    follow_daemon,
+    inheritance,
+)
 from server.config.file import load
 from server.config.functions import load_functions
 from server.config.model import Config
 from server.config.report import check_lines
 from server.config.rules import rule_facts
 from server.config.settings import config_file
-from server.daemon.readers import FollowerProcesses, NamedLines, config_of_reader, follow_daemon, inheritance
 from server.daemon.serve import serve
 from server.hosting.loading import boot_function
 from server.logs import log_to_stderr

@@ -1,1 +1,1 @@
-"""A cluster: daemons that share one store, led by one daemon."""
+"""Several daemons over one home: who leads, who follows."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from relay.store.address import StoreAddress
-from server.cluster.figures import CLUSTER, ClusterFigures, ClusterView
+from server.cluster.database.figures import CLUSTER, ClusterFigures, ClusterView
 from server.features import DaemonTask, Feature, Measured
 from server.metrics import Metric
 
@@ -36,8 +36,8 @@ def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
     """A directory has no members."""
     if not isinstance(daemon.config.data, StoreAddress):
         return ()
-    from server.cluster.membership import state_members  # psycopg is loaded where it is used
-    from server.cluster.store import StoreHome
+    from server.cluster.database.membership import state_members  # psycopg is loaded where it is used
+    from server.cluster.database.store import StoreHome
 
     assert isinstance(daemon.home, StoreHome)  # by its configuration
     return (DaemonTask("facts about the cluster", partial(state_members, daemon, daemon.home)),)

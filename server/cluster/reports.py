@@ -18,7 +18,6 @@ from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
 from index.values.values import Map, Record, Value
-from relay.following.following import Following
 from server.spaces.measures import lag_of
 
 if TYPE_CHECKING:
@@ -116,9 +115,9 @@ def report_of(daemon: DaemonState, hints: Value) -> Map:
 
 def take_epoch(hosted: HostedSpace, epoch: int) -> None:
     """Notes the newest epoch of a space that its leader has on disk; a later one than here is looked for."""
-    hosted.leader.beats.add(epoch, trio.current_time())
-    if isinstance(hosted.commits, Following):
-        hosted.commits.expect(epoch)
+    hosted.leader.newest.add(epoch, trio.current_time())
+    if not hosted.role.leads:
+        hosted.role.commits.expect(epoch)
 
 
 LagRow: TypeAlias = tuple[str, str, int]

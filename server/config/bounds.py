@@ -11,8 +11,8 @@ setting at a bound serves a client.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
 
 from dataspace.errors import UsageError
 
@@ -25,7 +25,7 @@ MOST_BYTES: Final = 1 << 50
 MOST: Final = 10**12
 """The highest count, for the same reason."""
 
-MIB: Final = 1 << 20
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,65 +55,21 @@ def _shown(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class Within(Generic[N]):
     """Reads a number, and refuses what is not within bounds."""
 
-    read: Callable[[object], object]
+    read: Callable[[object], N]
     bounds: SettingBounds
     unit: str = ""
 
-    def __call__(self, value: object) -> object:
+    def between(self, least: float, most: float | None = None, *, zero: bool = False) -> Within[N]:
+        """Returns the same with narrower bounds; the highest value is its own where none is given."""
+        bounds = SettingBounds(least, self.bounds.most if most is None else most, zero)
+        return replace(self, bounds=bounds)
+
+    def __call__(self, value: object) -> N:
         found = self.read(value)
         if found not in self.bounds:
             unit = f" {self.unit}" if self.unit else ""
             raise UsageError(f"{self.bounds.words}{unit} is needed, not {found!r:.80}")
         return found
-
-
-SECONDS: Final = SettingBounds(0.0, MOST_SECONDS)
-BYTES: Final = SettingBounds(0, MOST_BYTES)
-COUNT: Final = SettingBounds(0, MOST)
-
-_WAIT: Final = SettingBounds(0.01, MOST_SECONDS)
-"""A time for another machine to do something: less is over before a packet arrives."""
-
-_SOME: Final = SettingBounds(1, MOST)
-"""A count without which no client is served at all."""
-
-BOUNDS: Final = {
-    "heartbeat": SettingBounds(0.05, 86_400.0),
-    "stall": SettingBounds(0.001, MOST_SECONDS),
-    "hang": SettingBounds(0.05, MOST_SECONDS),
-    "stop": SettingBounds(0.01, 86_400.0),
-    "cluster.lease": SettingBounds(0.2, 3600.0),  # it is renewed every third of it, over a network
-    "followers": SettingBounds(0, 64),  # each costs the daemon a datagram for each group of epochs on disk
-    "log.archive_every": SettingBounds(0.01, MOST_SECONDS),
-    "limits.connections": _SOME,
-    "limits.strangers": _SOME,
-    "limits.hello_seconds": _WAIT,
-    "limits.heartbeat_least": SettingBounds(0.01, 86_400.0),
-    "limits.memory": SettingBounds(
-        128 * MIB, MOST_BYTES, zero=True
-    ),  # a daemon without facts takes some 60 MiB
-    "limits.waiting_bytes": SettingBounds(4096, MOST_BYTES),
-    "limits.name_bytes": SettingBounds(
-        64, MOST_BYTES
-    ),  # names that clients choose for themselves are of 30 bytes
-    "limits.lease_seconds": _WAIT,
-    "limits.frame_seconds": _WAIT,
-    "limits.stalled_seconds": _WAIT,
-    "limits.frame_bytes": SettingBounds(4096, 1 << 30),  # a greeting needs some 300 bytes
-    "limits.frame_elements": SettingBounds(256, 1 << 30),
-    "limits.streams": _SOME,
-    "limits.all_streams": _SOME,
-    "limits.unsent_bytes": SettingBounds(4096, MOST_BYTES),
-    "limits.requests": _SOME,
-    "limits.actions_per_turn": _SOME,
-    "quota.connections": _SOME,
-    "quota.strangers": _SOME,
-    "web.header_bytes": SettingBounds(1024, MOST_BYTES),
-    "web.header_seconds": _WAIT,
-    "web.idle_seconds": _WAIT,
-    "web.body_seconds": _WAIT,
-}
-"""Settings with narrower bounds than all times, sizes and counts have, by name."""

@@ -1,7 +1,7 @@
 """The configuration of a daemon as a whole: a TOML file, with the command line and the environment.
 
-A setting of one word is in ``settings``; here is what takes a table of its own: dataspaces, rules, hosted
-actors and tokens, and how all of it becomes a ``Config``.
+A setting of one word is settled by ``settings``; here is what takes a table of its own: dataspaces, rules,
+hosted actors and tokens, and how all of it becomes a ``Config``.
 
 Always: every table is read completely, so that no word of a file is ignored silently; a relative path is
 relative to the directory of the file.
@@ -14,60 +14,40 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
 from dataspace.foreign import read_utf8
 from dataspace.kernel.limits import SpaceLimits
-from dataspace.rules.language.hosted import COST, LONGEST, Functions
+from dataspace.rules.language.hosted import Functions
 from dataspace.transport.credentials import read_token
 from dataspace.wire.features import MAIN, SYSTEM
 from index.values.freezing import freeze
-from index.values.values import Map, Value
-from relay.log.retention import Retention
+from index.values.values import Map
 from relay.store.address import StoreAddress
+from server.config.declaring import SettingGroup
 from server.config.functions import load_functions
+from server.config.hosted import ACTORS, FLOWS, FUNCTIONS, HostedActor, HostedFlow, HostedFunction
+from server.config.kinds import path, text
 from server.config.model import (
+    ALL,
     COMMITTED,
     DURABLE,
-    Cluster,
+    KEPT,
+    QUOTAS,
+    SHOWN,
+    SPACE_LIMITS,
     Config,
-    Follow,
-    HostedActor,
-    HostedFlow,
-    HostedFunction,
-    Limits,
-    Logging,
     ServerTls,
-    Slow,
     SpaceConfig,
-    Traces,
-    Web,
     place_of,
 )
-from server.config.principals import PUBLICATION_AMONG_TOKENS, Quotas
+from server.config.principals import PUBLICATION_AMONG_TOKENS
 from server.config.rights import KNOWN as RIGHTS, Key, Rights
 from server.config.rules import RuleText
-from server.config.settings import (
-    BY_NAME,
-    DEFAULT,
-    KEEPING,
-    SHOWN,
-    Given,
-    beside,
-    count as counted,
-    flag,
-    lasting,
-    path,
-    seconds,
-    settle,
-    text,
-    understood,
-    unknown,
-)
+from server.config.settings import BY_NAME, DEFAULT, Given, beside, settle, understood, unknown
 
 TABLES: Final = ("spaces", "rules", "actors", "flows", "functions", "tokens")
 _PUBLICATION: Final = "quota.actions_per_publication"
@@ -138,94 +118,63 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         for name, default in (("heartbeat", lease / 2), ("show", DURABLE)):
             if given[name].source == DEFAULT:
                 given[name] = Given(default, IN_CLUSTER)
-    value = {name: each.value for name, each in given.items()}
-    data = value["follow.data"] or value["data"]
-    if value["follow.stand_by"] and value["follow.data"] is None:
-        raise UsageError("to stand by, a directory to follow is needed: --follow DIR")
-    if bool(value["followers"]) != bool(value["readers"]):
-        raise UsageError(
-            "followers and an address for readers belong together: --followers N --readers ADDRESS"
-        )
-    if isinstance(data, StoreAddress):
-        for name in ("followers", "follow.data"):
-            if value[name]:
-                raise UsageError(f"{name} is about a data directory; over {data} each further daemon follows")
-    if value["followers"] and value["follow.data"] is not None:
-        raise UsageError("a daemon that follows another one starts no followers: leave out --followers")
-    assert isinstance(data, Path | StoreAddress)  # by its reader
-    space_limits = _filled(SpaceLimits, value)
-    kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
-    kept["archived"] = value["log.archive"] is not None
-    retention = Retention(**kept)
-    main = SpaceConfig(MAIN, data, space_limits, retention, show=value["show"])  # type: ignore[arg-type]  # as below
-    spaces = _spaces(document, file, main, args)
-    if value["without_rules"]:
-        space_limits = replace(space_limits, rules=0)
+    config: Config = ALL.built({name: each.value for name, each in given.items()})
+    config = replace(
+        config,
+        data=config.follow.data or config.data,
+        retention=replace(config.retention, archived=config.archive.place is not None),
+    )
+    _check_followers(config)
+    spaces = _spaces(document, file, config.all_spaces()[0], args)
+    if config.without_rules:
+        config = replace(config, space_limits=replace(config.space_limits, rules=0))
         spaces = {name: replace(each, limits=replace(each.limits, rules=0)) for name, each in spaces.items()}
-    for each in (main, *spaces.values()):
-        if isinstance(data, StoreAddress) and each.show == COMMITTED:
+    for name, show in [(MAIN, config.show), *[(each.name, each.show) for each in spaces.values()]]:
+        if isinstance(config.data, StoreAddress) and show == COMMITTED:
             raise UsageError(
-                f"space {each.name}: show = 'committed' is not for a store that daemons share, since an epoch"
+                f"space {name}: show = 'committed' is not for a store that daemons share, since an epoch"
                 " that is shown before it is on disk may be one that its next leader does not know"
             )
     rules = _rules(document, file, [MAIN, *spaces])
     rules[MAIN] = [*rules[MAIN], *map(Path, args.rules)]
     actors = [
-        *_actors(document, file, [MAIN, *spaces]),
+        *_hosted(ACTORS, document, file, [MAIN, *spaces]),
         *[HostedActor(name) for name in args.actor or ()],
     ]
     flows = [
-        *_flows(document, file, [MAIN, *spaces]),
+        *_hosted(FLOWS, document, file, [MAIN, *spaces]),
         *[HostedFlow(name) for name in args.flow or ()],
     ]
     _check_names(actors, "actors")
     _check_names(flows, "flows")
-    config = Config(
-        listen=value["listen"],  # type: ignore[arg-type]  # by their readers, as all below
-        data=data,
-        limits=_filled(
-            Limits,
-            {
-                **value,
-                "limits.heartbeat_seconds": value["heartbeat"],
-                "limits.grace_seconds": value["grace"],
-            },
-        ),
-        quotas=_filled(Quotas, value, "quota"),
-        space_limits=space_limits,
-        retention=retention,
-        archive=value["log.archive"],  # type: ignore[arg-type]
-        archive_seconds=value["log.archive_every"],  # type: ignore[arg-type]
-        archive_delta=bool(value["log.archive_delta"]),
-        archive_clusters=value["log.archive_cluster"],  # type: ignore[arg-type]
-        show=main.show,
-        accept_damage=value["accept_damage"],  # type: ignore[arg-type]
-        follow=_filled(Follow, value, "follow"),
-        cluster=_filled(Cluster, value, "cluster"),
-        followers=value["followers"],  # type: ignore[arg-type]
-        readers=value["readers"],  # type: ignore[arg-type]
+    config = replace(
+        config,
         rules=tuple(rules[MAIN]),
         spaces=tuple([replace(each, rules=tuple(rules[name])) for name, each in spaces.items()]),
         actors=tuple(actors),
         flows=tuple(flows),
         functions=tuple(_functions(document, file)),
-        trace=value["trace"],  # type: ignore[arg-type]
         keys=tuple(_tokens(document, file)),
-        secret_files=tuple(_secret_files(document, file, value)),
-        tls=_tls(value),
-        web=_filled(Web, value, "web"),
-        socket_mode=value["socket_mode"],  # type: ignore[arg-type]
-        loop=value["loop"],  # type: ignore[arg-type]
-        verbose=value["verbose"],  # type: ignore[arg-type]
-        admin=value["admin"],  # type: ignore[arg-type]
-        admin_names=value["admin_names"],  # type: ignore[arg-type]
-        logging=_logging(value),
-        traces=_filled(Traces, value, "traces"),
-        stall_seconds=value["stall"],  # type: ignore[arg-type]
-        hang_seconds=value["hang"],  # type: ignore[arg-type]
-        stop_seconds=value["stop"],  # type: ignore[arg-type]
+        secret_files=tuple(_secret_files(document, file, config.tls)),
     )
     return Loaded(config, given, file)
+
+
+def _check_followers(config: Config) -> None:
+    """Raises ``UsageError`` where settings about followers do not go together."""
+    follow = config.follow.data
+    if config.follow.stand_by and follow is None:
+        raise UsageError("to stand by, a directory to follow is needed: --follow DIR")
+    if bool(config.followers) != bool(config.readers):
+        raise UsageError(
+            "followers and an address for readers belong together: --followers N --readers ADDRESS"
+        )
+    if isinstance(config.data, StoreAddress) and config.followers:
+        raise UsageError(
+            f"followers is about a data directory; over {config.data} each further daemon follows"
+        )
+    if config.followers and follow is not None:
+        raise UsageError("a daemon that follows another one starts no followers: leave out --followers")
 
 
 def _read(file: Path) -> dict[str, object]:
@@ -253,29 +202,6 @@ def _stated(document: Mapping[str, object], file: Path | None) -> Iterator[tuple
             raise UsageError(f"{file}: {name}: {unknown(name, [*alone, *sorted(groups), *TABLES])}")
 
 
-def _filled(kind: Any, value: Mapping[str, object], group: str = "limits") -> Any:
-    """Returns an instance of a class of limits from the settings of its fields."""
-    return kind(**{each.name: value[f"{group}.{each.name}"] for each in fields(kind)})
-
-
-def _logging(value: Mapping[str, object]) -> Logging:
-    said: dict[str, Any] = {
-        "format": value["log_format"],
-        "level": value["log_level"],
-        "audit": value["audit"],
-    }
-    return Logging(**said, slow=_filled(Slow, value, "slow"))
-
-
-def _tls(value: Mapping[str, object]) -> ServerTls | None:
-    said = {name: value[f"tls.{name}"] for name in ("certificate", "key", "client_ca")}
-    if said["certificate"] is None:
-        if any(each is not None for each in said.values()):
-            raise UsageError("tls: tls.key and tls.client_ca need tls.certificate")
-        return None
-    return ServerTls(**{name: None if each is None else str(each) for name, each in said.items()})  # type: ignore[arg-type]
-
-
 # -- tables ------------------------------------------------------------------------------------------
 
 
@@ -300,13 +226,13 @@ def _spaces(
     for name, table in tables.items():
         assert file is not None  # the tables come from it
         _check_space_name(name, f"{file}: spaces.{name}")
-        known = ("limits", "show", "prefer", *(each.name for each in KEEPING.values()))
+        known = ("limits", "show", "prefer", *KEPT.leaves)
         source = SettingSource(file, f"spaces.{name}", table, known)
         found[name] = SpaceConfig(
             name,
             place_of(main.data, name),
-            _space_limits(source, main.limits),
-            _space_retention(source, main.retention),
+            replace(main.limits, **_entries(SPACE_LIMITS, source.table("limits", SPACE_LIMITS.leaves))),
+            replace(main.retention, **_entries(KEPT, source)),
             show=source.take("show", SHOWN, main.show),
             prefer=source.take("prefer", text, None),
         )
@@ -323,21 +249,15 @@ def _check_space_name(name: str, where: str) -> None:
         raise UsageError(f"{where}: a space is named by small letters, digits, - and _, not {name!r:.80}")
 
 
-def _space_limits(source: SettingSource, default: SpaceLimits) -> SpaceLimits:
-    known = tuple([each.name for each in fields(SpaceLimits)])
-    table = source.table("limits", known)
-    read = {name: BY_NAME[f"limits.{name}"].read for name in known}
-    return SpaceLimits(**{name: table.take(name, read[name], getattr(default, name)) for name in known})
-
-
-def _space_retention(source: SettingSource, default: Retention) -> Retention:
-    return replace(
-        default,
-        **{
-            field: source.take(each.name, each.read, getattr(default, field))
-            for field, each in KEEPING.items()
-        },
-    )
+def _entries(group: SettingGroup, source: SettingSource) -> dict[str, Any]:
+    """Returns what a table states of the fields of a class; a group of fields is a table within it."""
+    found: dict[str, Any] = {}
+    for field, each in group.members():
+        if isinstance(each, SettingGroup):
+            found[field] = each.kind(**_entries(each, source.table(each.leaf, each.leaves)))
+        elif each.needed or each.leaf in source:
+            found[field] = source.need(each.leaf, each.read)
+    return found
 
 
 def _rules(document: Table, file: Path | None, spaces: list[str]) -> dict[str, list[Path | RuleText]]:
@@ -362,42 +282,11 @@ def _space(source: SettingSource, spaces: list[str]) -> str:
     return name
 
 
-def _actors(document: Table, file: Path | None, spaces: list[str]) -> Iterator[HostedActor]:
-    known = tuple([each.name for each in fields(HostedActor)])
-    for source in _array(document, file, "actors", known):
-        run = source.need("run", text)
-        yield HostedActor(
-            run=run,
-            name=source.take("name", text, ""),
-            space=_space(source, spaces),
-            arguments=source.take("arguments", _values, ()),
-            isolate=source.take("isolate", flag, False),
-            hang=source.take("hang", lasting, None),
-            required=source.take("required", flag, False),
-            needs=source.take("needs", _names, ()),
-            restart=_restart(source),
-        )
-
-
-def _restart(source: SettingSource) -> Restart:
-    table = source.table("restart", ("intensity", "period", "pause"))
-    usual = Restart()
-    return Restart(
-        intensity=table.take("intensity", counted, usual.intensity),
-        period=table.take("period", lasting, usual.period),
-        pause=table.take("pause", seconds, usual.pause),
-    )
-
-
-def _flows(document: Table, file: Path | None, spaces: list[str]) -> Iterator[HostedFlow]:
-    known = tuple([each.name for each in fields(HostedFlow)])
-    for source in _array(document, file, "flows", known):
-        yield HostedFlow(
-            run=source.need("run", text),
-            name=source.take("name", text, ""),
-            space=_space(source, spaces),
-            arguments=source.take("arguments", _values, ()),
-        )
+def _hosted(group: SettingGroup, document: Table, file: Path | None, spaces: list[str]) -> Iterator[Any]:
+    """Yields the actors or the flows of a file."""
+    for source in _array(document, file, group.table, group.leaves):
+        _space(source, spaces)
+        yield group.kind(**_entries(group, source))
 
 
 def functions_of(file: Path) -> Functions:
@@ -408,22 +297,13 @@ def functions_of(file: Path) -> Functions:
 def limits_of(file: Path) -> SpaceLimits:
     """Returns the limits of space ``main`` that a configuration has; reads nothing else of it."""
     given = settle(argparse.Namespace(), os.environ, dict(_stated(_read(file), file)), file)
-    limits = _filled(SpaceLimits, {name: each.value for name, each in given.items()})
-    assert isinstance(limits, SpaceLimits)  # as asked for
-    return limits
+    config: Config = ALL.built({name: each.value for name, each in given.items()})
+    return config.space_limits
 
 
 def _functions(document: Table, file: Path | None) -> Iterator[HostedFunction]:
-    known = tuple([each.name for each in fields(HostedFunction)])
-    for source in _array(document, file, "functions", known):
-        yield HostedFunction(
-            run=source.need("run", text),
-            takes=source.need("takes", _names),
-            gives=source.need("gives", text),
-            name=source.take("name", text, ""),
-            cost=source.take("cost", counted, COST),
-            longest=source.take("longest", lasting, LONGEST),
-        )
+    for source in _array(document, file, FUNCTIONS.table, FUNCTIONS.leaves):
+        yield HostedFunction(**_entries(FUNCTIONS, source))
 
 
 def _check_names(hosted: Sequence[HostedActor | HostedFlow], kind: str) -> None:
@@ -459,12 +339,10 @@ def _tokens(document: Table, file: Path | None) -> Iterator[Key]:
 
 def _quota(source: SettingSource) -> tuple[tuple[str, int], ...]:
     """Returns the quotas that a token has of its own."""
-    read = {each.name: BY_NAME[f"quota.{each.name}"].read for each in fields(Quotas)}
-    table = source.table("quota", tuple(read))
-    return tuple([(name, table.take(name, each)) for name, each in read.items() if name in table])
+    return tuple(_entries(QUOTAS, source.table("quota", QUOTAS.leaves)).items())
 
 
-def _secret_files(document: Table, file: Path | None, value: Mapping[str, object]) -> Iterator[Path]:
+def _secret_files(document: Table, file: Path | None, tls: ServerTls | None) -> Iterator[Path]:
     """Yields the files that hold secrets; the tables of tokens have been read before."""
     tokens = document.get("tokens", [])
     if file is not None and any("secret" in table for table in tokens):
@@ -472,24 +350,11 @@ def _secret_files(document: Table, file: Path | None, value: Mapping[str, object
     for table in tokens:
         if file is not None and "secret_file" in table:
             yield file.parent / path(table["secret_file"])
-    key = value["tls.key"] or value["tls.certificate"]
-    if isinstance(key, Path):
-        yield key
+    if tls is not None:
+        yield Path(tls.key or tls.certificate)
 
 
 def _secret(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise UsageError("text is needed")  # the message omits what was found: it may be a secret
     return value
-
-
-def _values(value: object) -> tuple[Value, ...]:
-    if not isinstance(value, list):
-        raise UsageError(f"an array is needed, not {value!r:.80}")
-    return tuple([freeze(each) for each in value])
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise UsageError(f"an array of names is needed, not {value!r:.80}")
-    return tuple([text(each) for each in value])

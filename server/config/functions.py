@@ -13,7 +13,7 @@ from typing import Any
 
 from dataspace.errors import UsageError
 from dataspace.rules.language.hosted import Functions, host_function
-from server.config.model import HostedFunction
+from server.config.hosted import HostedFunction
 
 
 def load_functions(settings: Iterable[HostedFunction]) -> Functions:

@@ -1,4 +1,4 @@
-"""The daemon's settings as data, with their defaults."""
+"""The daemon's settings: a field for each, with its default and how it is read (``declaring``)."""
 
 from __future__ import annotations
 
@@ -8,50 +8,78 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dataspace.actors.supervision import Restart
 from dataspace.codec import MAX_ELEMENTS
 from dataspace.errors import UsageError
 from dataspace.kernel.limits import SpaceLimits
-from dataspace.rules.language.hosted import COST, LONGEST
 from dataspace.transport.credentials import load_certificate
 from dataspace.wire.features import MAIN
 from dataspace.wire.frames import MAX_FRAME
-from index.values.values import Value
 from relay.delivery.memory import WAITING_BYTES
 from relay.log.retention import Retention
-from relay.store.address import StoreAddress
+from server.config.declaring import Declared, SettingGroup, computed, group, optional, setting
+from server.config.kinds import (
+    BYTES,
+    COUNT,
+    SECONDS,
+    SOME,
+    WAIT,
+    addresses,
+    admin_address,
+    advertised,
+    advertised_web,
+    archive_place,
+    clusters,
+    collector,
+    flag,
+    followed,
+    member_name,
+    mode,
+    names,
+    one_of,
+    origins,
+    path,
+    place,
+    share,
+)
 from server.config.principals import IDENTITIES, NAME_BYTES, Quotas
-from server.config.rights import Key
-from server.config.rules import RuleText
+
+if TYPE_CHECKING:
+    from relay.store.address import StoreAddress
+    from server.config.hosted import HostedActor, HostedFlow, HostedFunction
+    from server.config.rights import Key
+    from server.config.rules import RuleText
 
 ANY: Final = "*"
 """Stands for all origins."""
+
+DAY: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
     """Limits of one HTTP connection, in bytes and seconds, and the origins of pages that are not its own."""
 
-    origins: tuple[str, ...] = ()
+    origins: tuple[str, ...] = setting((), origins)
     """Origins whose pages may connect beside the daemon's own, such as ``https://app.example``; or ``*``."""
-    header_bytes: int = 16 << 10
+    header_bytes: int = setting(16 << 10, BYTES.between(1024))
     """Bytes of the first line and the headers of a request."""
-    header_seconds: float = 10.0
+    header_seconds: float = setting(10.0, WAIT)
     """From the first moment of a connection, or of waiting for its next request's first byte to its end."""
-    idle_seconds: float = 60.0
+    idle_seconds: float = setting(60.0, WAIT)
     """Between two requests of a connection."""
     body_bytes: int = 4 << 20
-    body_seconds: float = 30.0
+    body_seconds: float = setting(30.0, WAIT)
     """For the body of a request, from its headers on."""
 
 
-DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
-ARCHIVE_SECONDS: Final = 3600.0
-STALL_SECONDS: Final = 0.8
-HANG_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 30.0
+COMMITTED: Final = "committed"
+DURABLE: Final = "durable"
+"""What observers are shown: epochs as they are committed, or only epochs on disk."""
+
+SHOWN: Final = one_of(DURABLE, COMMITTED)
+"""Reads what observers are shown."""
 
 
 def own_name() -> str:
@@ -69,35 +97,35 @@ def default_data() -> Path:
 class Limits:
     """Limits of one connection, and of their number; in bytes and seconds unless counts."""
 
-    connections: int = 4096
-    strangers: int = 256
-    hello_seconds: float = 5.0
-    heartbeat_seconds: float = 15.0
-    heartbeat_least: float = 0.05
-    grace_seconds: float = 300.0
+    connections: int = setting(4096, SOME)
+    strangers: int = setting(256, SOME)
+    hello_seconds: float = setting(5.0, WAIT)
+    heartbeat_seconds: float = setting(15.0, SECONDS.between(0.05, DAY), "heartbeat", "heartbeat")
+    heartbeat_least: float = setting(0.05, SECONDS.between(0.01, DAY))
+    grace_seconds: float = setting(300.0, SECONDS, "grace", "grace")
     waiting_sessions: int = 4096
     offered_bytes: int = 8 << 20
-    memory: int = 0
+    memory: int = setting(0, BYTES.between(128 << 20, zero=True))  # a daemon without facts takes some 60 MiB
     """Bytes that the daemon may account for in all; 0 is half of what the machine or control group has."""
-    waiting_bytes: int = WAITING_BYTES
+    waiting_bytes: int = setting(WAITING_BYTES, BYTES.between(4096))
     identities: int = IDENTITIES
     """Identities without a connection whose turn numbers are remembered: the latest ones."""
-    name_bytes: int = NAME_BYTES
+    name_bytes: int = setting(NAME_BYTES, BYTES.between(64))  # clients choose names of 30 bytes themselves
     """Bytes of the name of an identity, an owner or a lease."""
     leases: int = 65_536
-    lease_seconds: float = 86_400.0
-    frame_seconds: float = 30.0
-    stalled_seconds: float = 60.0
-    frame_bytes: int = MAX_FRAME
-    frame_elements: int = MAX_ELEMENTS
+    lease_seconds: float = setting(86_400.0, WAIT)
+    frame_seconds: float = setting(30.0, WAIT)
+    stalled_seconds: float = setting(60.0, WAIT)
+    frame_bytes: int = setting(MAX_FRAME, BYTES.between(4096, 1 << 30))  # a greeting needs some 300 bytes
+    frame_elements: int = setting(MAX_ELEMENTS, COUNT.between(256, 1 << 30))
     retained_bytes: int = 2 << 30
     """What topics in memory may retain together, each as much as was requested for it."""
-    streams: int = 4096
-    all_streams: int = 262_144
+    streams: int = setting(4096, SOME)
+    all_streams: int = setting(262_144, SOME)
     replays: int = 256
     all_replays: int = 256
-    unsent_bytes: int = 1 << 20
-    requests: int = 1024
+    unsent_bytes: int = setting(1 << 20, BYTES.between(4096))
+    requests: int = setting(1024, SOME)
     expected_facts: int = 10_000
     """Facts, or changes of facts, that the expectations of one turn may concern."""
     groups: int = 1_000
@@ -109,11 +137,6 @@ class Limits:
     """Dead letters of one group: with so many it is paused."""
     staged_bytes: int = 4 << 30
     staged_seconds: float = 86_400.0
-
-
-COMMITTED: Final = "committed"
-DURABLE: Final = "durable"
-"""What observers are shown: epochs as they are committed, or only epochs on disk."""
 
 
 def place_of(data: Path | StoreAddress, space: str) -> Path | StoreAddress:
@@ -138,69 +161,6 @@ class SpaceConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class HostedActor:
-    """An actor that the daemon runs.
-
-    ``run`` is ``module:function``, called with a turn and the ``arguments``.  With ``isolate`` it runs in a
-    process of its own, which is killed when it has not reported for ``hang`` seconds (default: the daemon's).
-    With ``required`` it is a service, which runs while ``require(name)`` is a fact of its space and all
-    services that it ``needs`` are ready; else it runs from the start.
-    """
-
-    run: str
-    name: str = ""
-    space: str = MAIN
-    arguments: tuple[Value, ...] = ()
-    isolate: bool = False
-    hang: float | None = None
-    required: bool = False
-    needs: tuple[str, ...] = ()
-    restart: Restart = field(default_factory=Restart)
-
-    @property
-    def title(self) -> str:
-        """The name of the actor for messages."""
-        return self.name or self.run
-
-
-@dataclass(frozen=True, slots=True)
-class HostedFlow:
-    """A flow that runs in the turns of a space: ``run``, a ``module:function``, makes it of ``arguments``."""
-
-    run: str
-    name: str = ""
-    space: str = MAIN
-    arguments: tuple[Value, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The name of the flow for messages."""
-        return self.name or self.run
-
-
-@dataclass(frozen=True, slots=True)
-class HostedFunction:
-    """A function that rules of all spaces may call: ``run`` is ``module:function``.
-
-    ``takes`` and ``gives`` are classes of values.  A call counts for ``cost`` units of work, and suspends its
-    rule if it takes longer than ``longest`` seconds.
-    """
-
-    run: str
-    takes: tuple[str, ...]
-    gives: str
-    name: str = ""
-    cost: int = COST
-    longest: float = LONGEST
-
-    @property
-    def title(self) -> str:
-        """The name in rules: by default the last part of the module, a point, and the function."""
-        module, _, function = self.run.partition(":")
-        return self.name or f"{module.rpartition('.')[2]}.{function}"
-
-
-@dataclass(frozen=True, slots=True)
 class ServerTls:
     """The daemon's certificate and key, and the authorities that sign its clients' certificates; all PEM
     files.
@@ -211,6 +171,15 @@ class ServerTls:
     certificate: str
     key: str | None = None
     client_ca: str | None = None
+
+    @classmethod
+    def of_files(cls, certificate: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
+        """Returns the TLS of these files, None without any; raises ``UsageError`` without a certificate."""
+        if certificate is not None:
+            return cls(str(certificate), str(key) if key else None, str(client_ca) if client_ca else None)
+        if key or client_ca:
+            raise UsageError("tls: tls.key and tls.client_ca need tls.certificate")
+        return None
 
     def context(self) -> ssl.SSLContext:
         """Returns a context to accept with; raises ``UsageError`` for files that are no certificates."""
@@ -242,21 +211,20 @@ class Slow:
 class Logging:
     """What the daemon writes of what happens: the lines on its standard error, and the audit log."""
 
-    format: str = "text"
-    """``text`` or ``json``."""
-    level: str = "warning"
-    audit: Path | None = None
+    format: str = setting("text", one_of("text", "json"), "log_format", "log_format")
+    level: str = setting("warning", one_of("debug", "info", "warning", "error"), "log_level", "log_level")
+    audit: Path | None = setting(None, path, "audit", "audit")
     """The file of refused logins, refused rights and administrative acts; none without it."""
-    slow: Slow = field(default_factory=Slow)
+    slow: Slow = group(Slow, "slow")
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
     """The destination of spans of turns, and the share of turns with spans."""
 
-    to: str | None = None
+    to: str | None = setting(None, collector, option="traces")
     """The URL of a collector that takes OTLP over HTTP; no spans are made without it."""
-    ratio: float = 0.01
+    ratio: float = setting(0.01, share, option="traces_ratio")
     """The traced share of the turns that state no trace of their own, from 0 to 1."""
 
 
@@ -264,9 +232,9 @@ class Traces:
 class Follow:
     """Whether this daemon follows the log of another one, and how."""
 
-    data: Path | None = None
+    data: Path | None = setting(None, followed, option="follow")
     """The data directory of the daemon that leads; None in a daemon that leads."""
-    stand_by: bool = False
+    stand_by: bool = setting(False, flag, option="stand_by")
     """True if it leads once the leader has ended."""
     most_lag: float = 10.0
     """The seconds of lag beyond which new readers are sent to the leader."""
@@ -290,49 +258,102 @@ class Inherited:
 class Cluster:
     """What daemons over one log tell clients about themselves."""
 
-    advertise: str | None = None
+    advertise: str | None = setting(None, advertised, option="advertise")
     """The URL by which clients reach this daemon; by default the URL of its first address."""
-    web: str | None = None
+    web: str | None = setting(None, advertised_web)
     """The same for HTTP."""
-    name: str | None = None
+    name: str | None = setting(None, member_name)
     """The name of this daemon among the daemons of a store; by default its machine and process."""
-    lease: float = 3.0
+    lease: float = setting(3.0, SECONDS.between(0.2, 3600.0))  # renewed every third of it, over a network
     """Seconds after which another daemon leads if this one has not renewed its lease."""
-    state: Path | None = None
+    state: Path | None = setting(None, path)
     """A directory in which this daemon remembers the newest place of each log that it has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archiving:
+    """Where the daemon archives history, and how."""
+
+    place: Path | str | None = setting(None, archive_place, "log.archive", "archive")
+    """The directory or URL of the archive; no epoch is archived without it."""
+    seconds: float = setting(3600.0, SECONDS.between(0.01), "log.archive_every")
+    """How long an epoch waits at most to be archived."""
+    delta: bool = setting(False, flag, "log.archive_delta")
+    """Whether Delta tables over the archive are kept up to date."""
+    clusters: Mapping[str, tuple[int, ...]] = computed(dict, clusters, "log.archive_cluster")
+    """By labels the fields that archived rows are ordered by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """All settings of ``dataspace serve``."""
 
-    listen: tuple[str, ...] = (DEFAULT_LISTEN,)
-    data: Path | StoreAddress = field(default_factory=default_data)
+    listen: tuple[str, ...] = setting(("tcp:127.0.0.1:7377",), addresses, option="listen")
+    data: Path | StoreAddress = computed(default_data, place, option="data")
     """A directory, or a store in PostgreSQL."""
-    limits: Limits = field(default_factory=Limits)
-    quotas: Quotas = field(default_factory=Quotas)
-    """The shares of one principal in the limits."""
-    space_limits: SpaceLimits = field(default_factory=SpaceLimits)
-    """Limits of the space ``main``, and of each space without its own."""
-    retention: Retention = field(default_factory=Retention)
-    """Retention of the past of ``main``, and of each space without its own."""
-    archive: Path | str | None = None
-    """The directory or URL of the archive; no epoch is archived without it."""
-    archive_seconds: float = ARCHIVE_SECONDS
-    """How long an epoch waits at most to be archived."""
-    archive_delta: bool = False
-    """Whether Delta tables over the archive are kept up to date."""
-    archive_clusters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By labels the fields that archived rows are ordered by."""
-    show: str | None = None
-    """What observers of ``main`` are shown, and of each space that states nothing else."""
-    accept_damage: bool = False
-    follow: Follow = field(default_factory=Follow)
-    cluster: Cluster = field(default_factory=Cluster)
-    followers: int = 0
-    """The number of followers that the daemon starts."""
-    readers: tuple[str, ...] = ()
+    socket_mode: int = setting(0o600, mode, option="socket_mode")
+    """Permissions of the Unix sockets."""
+    followers: int = setting(0, COUNT.between(0, 64), option="followers")
+    """The number of followers that the daemon starts; each costs it a datagram for each group of epochs on
+    disk."""
+    readers: tuple[str, ...] = setting((), addresses, option="readers")
     """The addresses that these followers share."""
+    accept_damage: bool = setting(False, flag, option="accept_damage")
+    show: str | None = setting(None, SHOWN)
+    """What observers of ``main`` are shown, and of each space that states nothing else."""
+    loop: str = setting("auto", one_of("auto", "task", "reader"))
+    """How sockets of clients are read: with one ``reader`` for all, or a ``task`` for each; ``auto`` is
+    ``reader`` on a system that has epoll and eventfd."""
+    verbose: bool = setting(False, flag, option="verbose")
+    """True if every session is logged."""
+    without_rules: bool = setting(False, flag, option="without_rules")
+    """True if the limits of rules are 0, whatever else is stated of them."""
+    trace: Path | None = setting(None, path, option="trace")
+    """File to which every turn of hosted actors is written, as text."""
+    stall_seconds: float = setting(0.8, SECONDS.between(0.001), "stall")
+    """Seconds after which the watchdog logs a turn of a hosted actor that has not ended."""
+    hang_seconds: float = setting(30.0, SECONDS.between(0.05), "hang")
+    """Seconds without a report after which the process of an isolated actor is killed, and started again."""
+    stop_seconds: float = setting(30.0, SECONDS.between(0.01, DAY), "stop")
+    """Seconds that an orderly end may take, from the signal on."""
+    admin: str | None = setting(None, admin_address, option="admin")
+    """Where metrics and health are served over HTTP, as ``tcp:HOST:PORT``; nowhere without it."""
+    admin_names: tuple[str, ...] = setting((), names)
+    """Names by which metrics may be asked for there, beside addresses and names of this machine."""
+    follow: Follow = group(Follow, "follow")
+    cluster: Cluster = group(Cluster, "cluster")
+    logging: Logging = group(Logging)
+    traces: Traces = group(Traces, "traces")
+    tls: ServerTls | None = optional(
+        ServerTls,
+        "tls",
+        ServerTls.of_files,
+        certificate=Declared(path, option="tls_certificate"),
+        key=Declared(path, option="tls_key"),
+        client_ca=Declared(path, option="tls_client_ca"),
+    )
+    """Certificate for addresses that begin with ``tls:`` or ``https:``."""
+    retention: Retention = group(
+        Retention,
+        "log",
+        age=Declared(SECONDS, "log.keep_for", "keep_for"),
+        size=Declared(BYTES, "log.keep_bytes", "keep_bytes"),
+        acknowledged=Declared(flag, "log.keep_unread", "keep_unread"),
+        reader_age=Declared(SECONDS, "log.keep_for_readers"),
+        reader_size=Declared(BYTES, "log.keep_bytes_for_readers"),
+        archive_size=Declared(BYTES, "log.keep_bytes_for_archive"),
+        archived=None,
+        windows=None,
+    )
+    """Retention of the past of ``main``, and of each space without its own."""
+    archive: Archiving = group(Archiving)
+    limits: Limits = group(Limits, "limits")
+    space_limits: SpaceLimits = group(SpaceLimits, "limits", actions_per_turn=Declared(SOME))
+    """Limits of the space ``main``, and of each space without its own."""
+    quotas: Quotas = group(Quotas, "quota", connections=Declared(SOME), strangers=Declared(SOME))
+    """The shares of one principal in the limits."""
+    web: Web = group(Web, "web")
+    """What holds for addresses that begin with ``http:`` or ``https:``."""
     inherited: Inherited | None = None
     """What the daemon has inherited, if another one has started it: the sockets for ``listen`` among it."""
     rules: tuple[Path | RuleText, ...] = ()
@@ -342,35 +363,10 @@ class Config:
     actors: tuple[HostedActor, ...] = ()
     flows: tuple[HostedFlow, ...] = ()
     functions: tuple[HostedFunction, ...] = ()
-    trace: Path | None = None
-    """File to which every turn of hosted actors is written, as text."""
     keys: tuple[Key, ...] = ()
     """Tokens and their rights; without any, every peer is admitted."""
     secret_files: tuple[Path, ...] = ()
     """Files that hold secrets: of tokens, and the key of the certificate."""
-    tls: ServerTls | None = None
-    """Certificate for addresses that begin with ``tls:`` or ``https:``."""
-    web: Web = field(default_factory=Web)
-    """What holds for addresses that begin with ``http:`` or ``https:``."""
-    socket_mode: int = 0o600
-    """Permissions of the Unix sockets."""
-    loop: str = "auto"
-    """How sockets of clients are read: with one ``reader`` for all, or a ``task`` for each; ``auto`` is
-    ``reader`` on a system that has epoll and eventfd."""
-    verbose: bool = False
-    """True if every session is logged."""
-    admin: str | None = None
-    """Where metrics and health are served over HTTP, as ``tcp:HOST:PORT``; nowhere without it."""
-    admin_names: tuple[str, ...] = ()
-    """Names by which metrics may be asked for there, beside addresses and names of this machine."""
-    logging: Logging = field(default_factory=Logging)
-    traces: Traces = field(default_factory=Traces)
-    stall_seconds: float = STALL_SECONDS
-    """Seconds after which the watchdog logs a turn of a hosted actor that has not ended."""
-    hang_seconds: float = HANG_SECONDS
-    """Seconds without a report after which the process of an isolated actor is killed, and started again."""
-    stop_seconds: float = STOP_SECONDS
-    """Seconds that an orderly end may take, from the signal on."""
 
     def quotas_of_tokens(self) -> dict[str, Quotas]:
         """Returns the quotas of the tokens that have some of their own."""
@@ -380,3 +376,12 @@ class Config:
         """Returns every dataspace, ``main`` first."""
         main = SpaceConfig(MAIN, self.data, self.space_limits, self.retention, self.rules, self.show)
         return (main, *self.spaces)
+
+
+ALL: Final = SettingGroup(Config)
+"""Every setting of one word, in the groups of ``Config``."""
+
+SPACE_LIMITS: Final = ALL.of("space_limits")
+KEPT: Final = ALL.of("retention")
+QUOTAS: Final = ALL.of("quotas")
+"""Settings that a space, or a token, may state for itself, by field."""

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from index.values.values import Map
 from relay.store.address import StoreAddress
+from server.config.declaring import SettingGroup
 from server.config.file import Loaded
-from server.config.model import Config, HostedActor, HostedFlow, HostedFunction
+from server.config.hosted import ACTORS, FLOWS, FUNCTIONS, HostedActor, HostedFlow, HostedFunction
+from server.config.model import KEPT, Config
 from server.config.rights import Key
 from server.config.rules import RuleText
-from server.config.settings import KEEPING, Given
+from server.config.settings import Given
 
 
 def check_lines(loaded: Loaded) -> Iterator[str]:
@@ -37,13 +39,13 @@ def check_lines(loaded: Loaded) -> Iterator[str]:
             yield from _rule_lines(rule)
     for actor in loaded.config.actors:
         yield "\n[[actors]]" + (where if actor.name else "")
-        yield from _actor_lines(actor)
+        yield from _hosted_lines(ACTORS, actor)
     for flow in loaded.config.flows:
         yield "\n[[flows]]" + (where if flow.name else "")
-        yield from _flow_lines(flow)
+        yield from _hosted_lines(FLOWS, flow)
     for function in loaded.config.functions:
         yield f"\n[[functions]]{where}"
-        yield from _function_lines(function)
+        yield from _hosted_lines(FUNCTIONS, function)
     for key in loaded.config.keys:
         yield f"\n[[tokens]]{where}"
         yield from _token_lines(key)
@@ -79,10 +81,10 @@ def _space_lines(config: Config) -> Iterator[str]:
                 yield f"limits.{limit} = {value}"
         if each.show != config.show:
             yield f"show = {_toml(each.show)}"
-        for field, setting in KEEPING.items():
+        for field, setting in KEPT.members():
             value = getattr(each.retention, field)
             if value is not None:
-                yield f"{setting.name} = {_written(setting.name, value)}"
+                yield f"{setting.leaf} = {_written(setting.leaf, value)}"
 
 
 def _rules(config: Config) -> Iterator[tuple[str, Iterable[Path | RuleText]]]:
@@ -97,37 +99,14 @@ def _rule_lines(rule: Path | RuleText) -> Iterator[str]:
         yield f"name = {_toml(rule.name)}\ntext = {_toml(rule.text)}"
 
 
-def _flow_lines(flow: HostedFlow) -> Iterator[str]:
-    yield f"run = {_toml(flow.run)}"
-    yield f"name = {_toml(flow.title)}"
-    yield f"space = {_toml(flow.space)}"
-    if flow.arguments:
-        yield f"arguments = {_toml(flow.arguments)}"
-
-
-def _function_lines(function: HostedFunction) -> Iterator[str]:
-    yield f"run = {_toml(function.run)}"
-    yield f"name = {_toml(function.title)}"
-    yield f"takes = {_toml(function.takes)}"
-    yield f"gives = {_toml(function.gives)}"
-    yield f"cost = {function.cost}"
-    yield f"longest = {function.longest}"
-
-
-def _actor_lines(actor: HostedActor) -> Iterator[str]:
-    yield f"run = {_toml(actor.run)}"
-    yield f"name = {_toml(actor.title)}"
-    yield f"space = {_toml(actor.space)}"
-    if actor.arguments:
-        yield f"arguments = {_toml(actor.arguments)}"
-    yield f"isolate = {_toml(actor.isolate)}"
-    if actor.hang is not None:
-        yield f"hang = {actor.hang}"
-    yield f"required = {_toml(actor.required)}"
-    if actor.needs:
-        yield f"needs = {_toml(actor.needs)}"
-    kept = actor.restart
-    yield f"restart = {{ intensity = {kept.intensity}, period = {kept.period}, pause = {kept.pause} }}"
+def _hosted_lines(group: SettingGroup, row: HostedActor | HostedFlow | HostedFunction) -> Iterator[str]:
+    for field, each in group.members():
+        value = row.title if field == "name" else getattr(row, field)
+        if isinstance(each, SettingGroup):
+            inner = [f"{name} = {_toml(getattr(value, name))}" for name in each.leaves]
+            yield f"{each.leaf} = {{ {', '.join(inner)} }}"
+        elif each.needed or value not in (None, ()):
+            yield f"{each.leaf} = {_toml(value)}"
 
 
 def _token_lines(key: Key) -> Iterator[str]:

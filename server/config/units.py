@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from typing import Final
 
 from dataspace.errors import UsageError
-from relay.log.retention import Retention
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT])(i)?)?B?", re.ASCII)
@@ -39,12 +37,3 @@ def size(text: str) -> int:
     if number >= 1 << 63:
         raise UsageError(f"a size below 2^63 bytes is needed, not {text!r:.80}")
     return int(number)
-
-
-def retention_of(args: argparse.Namespace) -> Retention:
-    """Returns the retention that the options ``--keep-…`` of a command ask for."""
-    return Retention(
-        age=None if args.keep_for is None else duration(args.keep_for),
-        size=None if args.keep_bytes is None else size(args.keep_bytes),
-        acknowledged=args.keep_unread,
-    )

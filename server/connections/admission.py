@@ -5,24 +5,24 @@ Always: a client that is not admitted gets the reason, and nothing is granted th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.kernel.actions import ACTIONS
 from dataspace.wire import packets as p
-from dataspace.wire.consuming import OPTIONS as CONSUMED
 from dataspace.wire.features import WANTED, Wanted
-from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
+from dataspace.wire.observing import Policy
 from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map
 from server.config.principals import Principal
 from server.config.rights import Permit
 from server.owners.bearers import Bearer
-from server.topics.following import OPTIONS as FOLLOWED
 
 if TYPE_CHECKING:
+    from server.sessions.feeding import Feeder
+    from server.sessions.peer import FeederKey
     from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
 
@@ -61,7 +61,7 @@ def admit(shared: DaemonState, hello: p.Hello, peer: Principal, permit: Permit |
     return Admission(wanted, bearer, client, hosted)
 
 
-def spoken(verbs: Iterable[str]) -> Map:
+def spoken(verbs: Iterable[str], streams: Mapping[str, FeederKey[Feeder]]) -> Map:
     """Returns what this daemon understands, as its welcome lists it for a hello that asks for it."""
     return Map(
         {
@@ -69,12 +69,7 @@ def spoken(verbs: Iterable[str]) -> Map:
             "actions": ACTIONS,
             "packets": tuple(sorted({p.NUMBERS[kind] for kind in ALL_HEARD})),
             "features": tuple(sorted(WANTED)),
-            "kinds": {
-                "observe": tuple(sorted(OBSERVED)),
-                "columns": tuple(sorted(OBSERVED)),
-                "topic": tuple(sorted(FOLLOWED)),
-                "consume": tuple(sorted(CONSUMED)),
-            },
+            "kinds": {kind: key.options for kind, key in streams.items()},
             "offers": {"stage": ("key", "kind")},
             "policies": tuple(each.value for each in Policy),
             "verbs": tuple(sorted(verbs)),

@@ -23,7 +23,7 @@ from index.values.values import Value
 from server.lane import Work
 
 if TYPE_CHECKING:
-    from server.connections.acting import ActingPeer
+    from server.connections.dispatch import ClientPeer
 
 BUNDLE: Final = 64
 BUNDLE_SECONDS: Final = 0.002
@@ -33,7 +33,7 @@ FRAME_SECONDS: Final = 0.001
 """Seconds after which the rest of one frame goes to the lane."""
 
 
-async def act_on(peer: ActingPeer, packets: Iterator[p.Packet | None]) -> bool:
+async def act_on(peer: ClientPeer, packets: Iterator[p.Packet | None]) -> bool:
     """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
     count, since, slow = 0, perf_counter(), peer.shared.watch.slow_turn
     until = since + BUNDLE_SECONDS
@@ -75,17 +75,17 @@ async def act_on(peer: ActingPeer, packets: Iterator[p.Packet | None]) -> bool:
     return count > 0
 
 
-def note_slow(peer: ActingPeer, packet: p.Packet, seconds: float) -> None:
+def note_slow(peer: ClientPeer, packet: p.Packet, seconds: float) -> None:
     """Reports a packet that was acted on in one slow step, if it is a turn."""
     if packet.__class__ is p.Turn:
         peer.shared.watch.took(peer.who, "turn", f"a turn of {len(packet.actions)} actions", seconds)
 
 
-async def _act(peer: ActingPeer, packet: p.Packet, work: Work) -> None:
+async def _act(peer: ClientPeer, packet: p.Packet, work: Work) -> None:
     """Acts on a packet that may take waiting."""
     if packet.__class__ is p.Open:
         await work.enter()
-        await peer.observations.prepare_open(packet.spec, work)
+        await peer.prepare_open(packet.spec, work)
         if peer.parted:
             return
     elif peer.may_wait(packet):
@@ -94,7 +94,7 @@ async def _act(peer: ActingPeer, packet: p.Packet, work: Work) -> None:
     await peer.act(packet)
 
 
-async def _act_traced(peer: ActingPeer, turn: p.Turn, work: Work, arrived: int) -> bool:
+async def _act_traced(peer: ClientPeer, turn: p.Turn, work: Work, arrived: int) -> bool:
     """Acts on a turn with its trace, if it is to be traced; returns True if that took no waiting."""
     recorder, is_new = peer.shared.recorder, turn.sequence > peer.own.client.sequence
     assert recorder is not None  # as the caller has seen

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dataspace.transport.reactor import Reactor
     from dataspace.transport.sockets import Link, SocketLink
     from server.config.model import Limits
-    from server.connections.acting import ActingPeer
+    from server.connections.dispatch import ClientPeer
 
 LINGER: Final = 1.0
 """Seconds for the last bytes to be sent and received before the socket is closed."""
@@ -105,11 +105,11 @@ class Connection:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def begin(self, peer: ActingPeer) -> None:
+    def begin(self, peer: ClientPeer) -> None:
         """Begins to read, and to write what the socket does not take at once, in the task of the peer."""
         peer.start(self._sending.run)
 
-    async def read(self, peer: ActingPeer) -> bool | None:
+    async def read(self, peer: ClientPeer) -> bool | None:
         """Acts on what the client sends until it has gone; returns False if it was lost.
 
         Raises ``ProtocolError`` for malformed input.
@@ -131,7 +131,7 @@ class Connection:
             sending.beat.heard(trio.current_time())  # this process may not have run for a while
         return True
 
-    async def _wait_room(self, peer: ActingPeer) -> None:
+    async def _wait_room(self, peer: ClientPeer) -> None:
         """Waits while the disk is behind, or while the peer does not read what is sent to it."""
         await peer.hosted.commits.wait_room()
         limits, sending = self._limits, self._sending
@@ -144,7 +144,7 @@ class Connection:
 
     # -- the end ------------------------------------------------------------------------------------
 
-    async def linger(self, peer: ActingPeer) -> None:
+    async def linger(self, peer: ClientPeer) -> None:
         """Returns once the socket can be closed: its queue is sent, and nothing can reset it.
 
         To close a socket with unread input resets the connection, and the reset overtakes the bytes sent
@@ -238,7 +238,7 @@ class SocketReader(Connection):
         self._events = 0
         """The events that the reactor watches for."""
         self._deadline: Final = Deadline(reactor, self._be_late)
-        self._peer: ActingPeer
+        self._peer: ClientPeer
         self._patience: Patience
         self._packets: Iterator[p.Packet | None] | None = None
         """The packets that are left of the latest chunk."""
@@ -254,7 +254,7 @@ class SocketReader(Connection):
         """Returns the queue of frames for the socket."""
         return self._queue(peer, self._rouse)
 
-    def begin(self, peer: ActingPeer) -> None:
+    def begin(self, peer: ClientPeer) -> None:
         """Begins to read."""
         self._peer = peer
         self._patience = Patience(
@@ -332,7 +332,7 @@ class SocketReader(Connection):
             elif not self._is_handed:
                 self._end_chunk(peer)
 
-    def _act(self, peer: ActingPeer) -> None:
+    def _act(self, peer: ClientPeer) -> None:
         """Acts on a bundle of packets; ``_packets`` are the others."""
         packets = self._packets
         if packets is None or peer.parted or peer.gone:
@@ -355,7 +355,7 @@ class SocketReader(Connection):
                 return
         self._packets = None
 
-    def _end_chunk(self, peer: ActingPeer) -> None:
+    def _end_chunk(self, peer: ClientPeer) -> None:
         """Notes that a chunk was acted on, and waits for room where there is none."""
         sending = self._sending
         if self._session.held or self._patience.is_counting:
@@ -368,7 +368,7 @@ class SocketReader(Connection):
             self._set_deadline()
 
     def _hand(self) -> None:
-        """Has the task of the peer go on; nothing is read until it has."""
+        """Resumes the task of the peer; nothing is read until it has acted."""
         self._is_handed = True
         self._watch(self._events & ~READ)
         if self._arrived is not None:
@@ -383,7 +383,7 @@ class SocketReader(Connection):
         self._set_deadline()
 
     def _watch(self, events: int) -> None:
-        """Has the reactor watch for these events from now on."""
+        """Watches for these events from now on."""
         if events != self._events and not self._is_closed:
             if not events:
                 self._reactor.unregister(self._number)
@@ -402,7 +402,7 @@ class SocketReader(Connection):
 
     # -- the task of the peer -------------------------------------------------------------------------
 
-    async def read(self, peer: ActingPeer) -> bool | None:
+    async def read(self, peer: ClientPeer) -> bool | None:
         """Acts on what was handed over, and waits for more of that.
 
         Returns False once the client is gone, None if nothing has come for a while.  Raises
@@ -431,7 +431,7 @@ class SocketReader(Connection):
             self._watch(self._events | READ)
             self._set_deadline()
 
-    async def _wait_handed(self, peer: ActingPeer) -> bool:
+    async def _wait_handed(self, peer: ClientPeer) -> bool:
         """Returns when something was handed over, or False if nothing was and no task of the peer runs."""
         seconds = IDLE_SECONDS
         while True:
@@ -447,7 +447,7 @@ class SocketReader(Connection):
                 return False
             seconds = min(2 * seconds, MOST_IDLE_SECONDS)
 
-    async def linger(self, peer: ActingPeer) -> None:
+    async def linger(self, peer: ClientPeer) -> None:
         """Returns once the socket can be closed; nothing that comes is acted on any more."""
         self._watch(self._events & ~READ)
         await super().linger(peer)

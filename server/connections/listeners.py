@@ -23,10 +23,15 @@ from dataspace.transport.addresses import Address, parse_listen
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
 from server.config.model import Config, Inherited
+from server.pauses import Pauses
 
 logger = logging.getLogger("dataspace")
 
 BACKLOG: Final = 1024
+PAUSES: Final = (0.01, 1.0)
+"""Seconds until it accepts again where descriptors or memory are scarce: twice as many each time, between
+these."""
+
 _SCARCE: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 
 
@@ -237,7 +242,7 @@ def _inode(path: str) -> int:
 
 async def accept(doorkeeper: Doorkeeper, listener: Listener) -> None:
     """Accepts peers for as long as the listener is open; serves each in a task of its own."""
-    pause = 0.01
+    pauses = Pauses(*PAUSES)
     while True:
         if listener.share is not None:
             await listener.share.wait_turn()
@@ -247,13 +252,13 @@ async def accept(doorkeeper: Doorkeeper, listener: Listener) -> None:
             await trio.lowlevel.wait_readable(listener.socket)
         except OSError as error:
             if error.errno in _SCARCE:
+                pause = pauses.next()
                 logger.warning("cannot accept: %s; waiting %.2f s", error.strerror, pause)
                 await trio.sleep(pause)
-                pause = min(pause * 2, 1.0)
             else:
                 await trio.lowlevel.checkpoint()
         else:
-            pause = 0.01
+            pauses.forget()
             _admit(doorkeeper, listener, connected)
             if listener.share is not None:
                 listener.share.note()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from dataspace.errors import Closed, DataspaceError
 from relay.store.errors import LogDamaged, LogFailed
-from server.cluster.errors import SteppedDown
+from server.home import SteppedDown
 from server.spaces.keeping import DAEMON, audit_failure
 
 logger = logging.getLogger("dataspace")

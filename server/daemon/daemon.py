@@ -11,15 +11,11 @@ import resource
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib.util import find_spec
 from typing import Final
 
 import trio
 
-from dataspace.errors import UsageError
 from dataspace.kernel.space import Space
-from dataspace.transport.addresses import WEB_EXTRA, parse_listen
-from dataspace.transport.reactor import is_available
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.version import __version__, compiled_parts
 from dataspace.wire.packets import Bye
@@ -27,21 +23,20 @@ from dataspace.wire.session import Form, Role, Session
 from dataspace.wire.verbs import VERBS, Arguments, Subject
 from index.values.values import Map, Value
 from relay.following.following import FollowedLog, Following
-from relay.following.topics import TopicsFollowing
+from relay.journal.following import TopicsFollowing
 from relay.log.log import Log
-from relay.store.address import StoreAddress
+from server.cluster.directory.followers import Followers, url_of, web_url_of
+from server.cluster.directory.home import DirectoryHome
+from server.cluster.homes import contact_of
 from server.config.functions import load_functions
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.rights import Permit
-from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection, SocketReader
+from server.connections.dispatch import ClientDoor, ClientPeer, Served
 from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.anew import fence_role
-from server.daemon.directory import DirectoryHome
 from server.daemon.draining import Draining, drain_verb
-from server.daemon.features import FEATURES
-from server.daemon.followers import Followers, url_of, web_url_of
-from server.daemon.homes import contact_of
+from server.daemon.features import FEATURES, PACKETS, PARTS, STREAMS, routes
 from server.features import DaemonTask
 from server.home import Home
 from server.hosting.guardian import SERVE
@@ -54,8 +49,8 @@ from server.sessions.peer import PEERS, Peer
 from server.sessions.requests import Unread, Unwritten, Verb, timed
 from server.sessions.state import DaemonState
 from server.spaces.keeping import DAEMON, keep
-from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
+from server.spaces.roles import FilledSpace
 from server.spaces.rules import HostedFlows
 from server.spaces.space import HostedSpace, now
 from server.topics.part import TOPICS
@@ -128,8 +123,7 @@ class Daemon(DaemonState):
             topics.open(*topics.open_journal())
         else:
             topics.follow()
-        commits = [hosted.commits for hosted in self.spaces.values()]
-        followings = [each for each in commits if isinstance(each, Following)]
+        followings = [each.followed.commits for each in self.spaces.values() if not each.leads]
         followed = topics.durable.following
         self.polled: list[Following | TopicsFollowing] = [*followings, *([followed] if followed else [])]
         """What looks at the store of the leader of this daemon again and again, while it follows."""
@@ -141,17 +135,18 @@ class Daemon(DaemonState):
             "follow": self.followers.follow,
             **{name: verb for feature in FEATURES for name, verb in feature.verbs(self).items()},
         }
-        self.verbs = {
+        timed_verbs = {
             name: timed(self.watch, name, _in_turn(verb) if name in QUESTIONS else verb)
             for name, verb in verbs.items()
         }
-        self.verbs |= {
+        timed_verbs |= {
             name: _of_leader(verb)
-            for name, verb in self.verbs.items()
+            for name, verb in timed_verbs.items()
             if VERBS[name].subject is Subject.LEADER
         }
         if tracing is not None:
-            self.verbs["publish"] = traced_publish(self.verbs["publish"], tracing.recorder)
+            timed_verbs["publish"] = traced_publish(timed_verbs["publish"], tracing.recorder)
+        self.served = Served(timed_verbs, STREAMS, PACKETS)
 
     @property
     def addresses(self) -> list[str]:
@@ -190,7 +185,7 @@ class Daemon(DaemonState):
         hosted.leader.most_lag = self.config.follow.most_lag
 
     async def follow(self, hosted: HostedSpace, held: ExitStack) -> None:
-        """Has a follower take the place of a space that is led; its old peers stay with the old one.
+        """Replaces a led space by a follower of it; its old peers stay with the old one.
 
         The log is read in a thread, and closed with ``held``; facts are taken over in slices of the lane.
         """
@@ -201,21 +196,15 @@ class Daemon(DaemonState):
         async with self.lane.work(self) as work:
             await work.go_on(space.restoring(state.owners, state.epoch, state.time))
         follower = self._hosted(hosted.settings, log, [*self.spaces], (space, state))
-        assert isinstance(follower.commits, Following)  # by its log
         was_leading_all = not self.followed
         self._join(follower)
         self.spaces[hosted.name] = follower
         self._expect_skips(follower)
-        self.polled.append(follower.commits)
-        self.peers.start_soon(fence_role, FOLLOWING, follower.commits.run)
+        following = follower.followed.commits
+        self.polled.append(following)
+        self.peers.start_soon(fence_role, FOLLOWING, following.run)
         if was_leading_all:
             self.peers.start_soon(keep, DAEMON, "the link to its leader", self.link.run)
-
-    def forget_followed(self) -> None:
-        """Looks no more at the logs of spaces that are led by now, so that nothing keeps their old state."""
-        over = [each for each in self.polled if isinstance(each, Following) and each.successor is not None]
-        for each in over:
-            self.polled.remove(each)
 
     def end_leading(self, hosted: HostedSpace) -> None:
         """Ends what ``begin_leading`` has begun for one space other than ``main``."""
@@ -264,8 +253,10 @@ class Daemon(DaemonState):
             lane=self.lane,
             system=self.system,
             admit=self.memory.admit,
-            room=self.delivery.room,
+            admit_reader=self.memory.admit_reader,
+            budget=self.delivery.budget,
             returning=self.returning,
+            parts=PARTS,
             recorder=self.recorder,
             filled=filled,
         )
@@ -277,7 +268,7 @@ class Daemon(DaemonState):
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def serve_hosted(self, link: Link) -> ActingPeer:
+    def serve_hosted(self, link: Link) -> ClientPeer:
         """Serves the process of an actor that this daemon hosts: its turns may be as large as the turns of
         actors in the daemon."""
         limits = hosted_limits(self.limits)
@@ -288,7 +279,7 @@ class Daemon(DaemonState):
             door = SocketReader(link, limits, self.reactor)
         return self.serve_through(door, trusted=True, hosted_limits=limits)
 
-    def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> ActingPeer:
+    def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> ClientPeer:
         """Serves the client at the other end of a link, which writes frames, or as its ``form`` says."""
         if self.reactor is None or form is not None or not isinstance(link, SocketLink):
             return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
@@ -296,15 +287,14 @@ class Daemon(DaemonState):
 
     def serve_through(
         self, door: ClientDoor, *, trusted: bool = False, hosted_limits: Limits | None = None
-    ) -> ActingPeer:
+    ) -> ClientPeer:
         """Serves a client; a ``trusted`` client needs no token, and the process of a hosted actor has
         limits of its own."""
-        peer = ActingPeer(
+        peer = ClientPeer(
             self,
             door,
             self.guests.new_number(),
-            self.verbs,
-            self.parts[TOPICS].connections,
+            self.served,
             trusted=trusted,
             hosted_limits=hosted_limits,
         )
@@ -330,7 +320,7 @@ class Daemon(DaemonState):
         from server.web.connection import WebDoor  # a daemon without HTTP does not load it
         from server.web.routes.app import application
 
-        app = application(self, self.config.web.origins)
+        app = application(self, routes(), self.config.web.origins)
         return WebDoor(self, self.serve, listener, self.config.web, app, self.peers)
 
     def refusal(self, peer: str) -> str:
@@ -372,7 +362,7 @@ class Daemon(DaemonState):
                 {each.name: Map(used) for each in self.accounts if (used := each.everything())}
             ),
             "streams": self.guests.streams,
-            "waiting_bytes": self.delivery.room.used,
+            "waiting_bytes": self.delivery.budget.used,
             "replays_reading": self.config.limits.all_replays - self.replays.value,
             "slow_conflated_epochs": self.delivery.counts.conflated,
             "slow_dropped_changes": self.delivery.counts.dropped,
@@ -391,7 +381,7 @@ class Daemon(DaemonState):
 
 async def _run(hosted: HostedSpace, scope: trio.CancelScope) -> None:
     with scope:
-        await hosted.run()
+        await keep(hosted.name, "the tasks of the space", hosted.run)
 
 
 def _of_leader(verb: Unread) -> Unread:
@@ -420,20 +410,3 @@ def _status_of(daemon: Daemon) -> Verb:
         return daemon.status(peer.hosted, peer.permit)
 
     return status
-
-
-def check_extras(config: Config) -> None:
-    """Raises ``UsageError`` for a configuration that needs another system, or an extra that is missing."""
-    if config.loop == "reader" and not is_available():
-        raise UsageError("loop = 'reader' needs epoll and eventfd, as Linux has them; 'auto' does without")
-    if isinstance(config.data, StoreAddress) and find_spec("psycopg") is None:
-        raise UsageError("data in PostgreSQL needs psycopg: pip install 'dataspace-server[postgres]'")
-    if config.archive is not None and find_spec("zstandard") is None:
-        raise UsageError("an archive needs zstandard: pip install 'dataspace-server[archive]'")
-    if not any(parse_listen(each).web for each in config.listen):
-        return
-    missing = [name for name in WEB_EXTRA if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"an address for http needs {', '.join(missing)}: pip install 'dataspace-server[web]'"
-        )

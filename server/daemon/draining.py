@@ -108,7 +108,7 @@ def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
         peer.permit.check_administer("end the daemon")
         check_own_machine(daemon, peer, "end it")
         within = arguments["within"] / 1000
-        logger.warning("session %s has the daemon drained, within %g s", peer.session_id, within)
+        logger.warning("session %s requested a drain (limit %g s)", peer.session_id, within)
         draining.begin(within, arguments["reason"][:1000])
         return Map({"sessions": _clients(daemon.parts[PEERS].values(), peer)})
 

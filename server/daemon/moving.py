@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
-from server.cluster.errors import SteppedDown
+from server.home import SteppedDown
 from server.hosting.actors import HOSTING
 from server.sessions.peer import PEERS
 

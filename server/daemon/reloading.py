@@ -26,8 +26,8 @@ from relay.store.address import StoreAddress
 from server.config.model import Config, Limits, Logging, Slow
 from server.config.rights import Keys
 from server.connections.listeners import Listener, context_for, open_listener
-from server.daemon.daemon import check_extras
 from server.daemon.exposure import warnings
+from server.extras import check_extras
 from server.hosting.actors import HOSTING
 from server.logs import LOGGER, set_form, set_level
 from server.sessions.memory import memory_limit, waiting_limit
@@ -225,7 +225,7 @@ def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
     limits, later = _taken(before.limits, config.limits, LATER, "limits")
     daemon.limits = limits
     daemon.memory.limit = memory_limit(limits.memory)
-    daemon.delivery.room.limit = waiting_limit(limits.waiting_bytes, daemon.memory.limit)
+    daemon.delivery.budget.limit = waiting_limit(limits.waiting_bytes, daemon.memory.limit)
     daemon.parts[TOPICS].catalogue.relimit(retained=limits.retained_bytes)
     daemon.accounts.give_quotas(config.quotas_of_tokens(), config.quotas)
     main, more = _taken(before.space_limits, config.space_limits, LATER_OF_SPACE, "limits")

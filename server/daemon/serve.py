@@ -22,22 +22,22 @@ from dataspace.loops.primitives import Scope
 from dataspace.transport.addresses import parse_listen
 from dataspace.transport.reactor import Reactor, is_available
 from dataspace.version import __version__
-from relay.following.following import FollowedLog, Following
+from relay.following.following import FollowedLog
 from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogAway, LogFenced
 from relay.store.staging import Staging
-from server.cluster.errors import SteppedDown
+from server.cluster.homes import home_of
 from server.config.model import Config
 from server.connections.listeners import Listener, open_listener, open_listeners
 from server.daemon.anew import RoleFailed, fence_role
-from server.daemon.daemon import Daemon, check_extras
+from server.daemon.daemon import Daemon
 from server.daemon.exposure import warnings
-from server.daemon.homes import home_of
 from server.daemon.moving import leave, move_spaces
 from server.daemon.reloading import reload_on_hangup
-from server.home import Home
+from server.extras import check_extras
+from server.home import Home, SteppedDown
 from server.logs import AUDIT, Throttle, audit_to
 from server.monitoring.pages import exposition
 from server.sessions.peer import PEERS
@@ -213,7 +213,7 @@ def _close_with(held: ExitStack, daemon: Daemon) -> None:
     held.callback(daemon.parts[TOPICS].durable.journal.close)
     for hosted in daemon.spaces.values():
         if hosted.leads:
-            held.callback(hosted.staging.close)
+            held.callback(hosted.leading.staging.close)
 
 
 def _open_admin(config: Config) -> Listener | None:
@@ -249,7 +249,7 @@ class _Writers:
 
     async def stop(self, hosted: HostedSpace) -> None:
         """Writes what waits for the log of one space, and ends its writer."""
-        writer = hosted.writer
+        writer = hosted.leading.commits
         await writer.close()
         for each in [each for each in self._begun if each[0] is writer]:
             each[1].cancel()
@@ -364,7 +364,7 @@ class _Succession:
 
 
 async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
-    """Has the daemon lead spaces once their leader has ended; observers stay connected."""
+    """Leads spaces once their leader has ended; observers stay connected."""
     while True:
         taken = await daemon.home.wait_turn(held, lambda: daemon.followed)
         began = perf_counter()
@@ -380,11 +380,10 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
 
 
 async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Collection[str]) -> None:
-    """Has the daemon lead these spaces, which it has followed."""
+    """Makes this daemon the leader of these spaces, which it has followed."""
     spaces, logs, staged = [daemon.spaces[name] for name in taken], list[Log](), list[Staging]()
-    for hosted in spaces:
-        commits = hosted.commits
-        assert isinstance(commits, Following)  # as it follows until here
+    followings = [hosted.followed.commits for hosted in spaces]
+    for hosted, commits in zip(spaces, followings, strict=True):
         await commits.catch_up()
         opened = partial(daemon.home.open_log, hosted.name, accept_damage=daemon.config.accept_damage)
         logs.append(await trio.to_thread.run_sync(opened))
@@ -400,7 +399,8 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
     for hosted, log, staging in zip(spaces, logs, staged, strict=True):
         hosted.lead(log, staging)  # in one step with the topics: from here on clients may ask for all of it
         daemon.guests.begin_term(daemon.home.numbering(log))
-    daemon.forget_followed()
+    for commits in followings:  # else their old state would stay in memory
+        daemon.polled.remove(commits)
     if topics is not None:
         daemon.parts[TOPICS].open(*topics)
     writers.begin()

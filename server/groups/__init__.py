@@ -1,1 +1,1 @@
-"""What members of groups send and receive: streams of deliveries, and requests about groups."""
+"""Groups: streams of work that are divided among members, which are streams of sessions."""

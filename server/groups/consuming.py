@@ -10,25 +10,25 @@ them back at once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dataspace.codec import pack
 from dataspace.errors import Refused, UsageError
-from dataspace.wire import packets as p
-from dataspace.wire.consuming import ConsumeOptions
+from dataspace.wire.consuming import OPTIONS, ConsumeOptions
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from relay.groups.members import JobDelivery
 from relay.store.errors import LogFailed
 from server.config.rights import Permit
-from server.sessions.peer import Peer
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.settling import check_source
+from server.groups.space.definitions import joined
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.part import GROUPS
+from server.groups.space.settling import check_source
+from server.sessions.feeding import Feeder
+from server.sessions.peer import FeederKey, Peer
 
 if TYPE_CHECKING:
-    from server.spaces.groups.groups import SpaceGroups
+    from server.groups.space.groups import SpaceGroups
 
 
 def may_divide(permit: Permit, topic: str, pattern: Value) -> bool:
@@ -88,7 +88,7 @@ class Deliveries:
         return [self._sent.popleft() for _ in range(count)]
 
 
-class Consuming:
+class Consuming(Feeder):
     """The members of groups of one connection."""
 
     def __init__(self, peer: Peer) -> None:
@@ -97,7 +97,7 @@ class Consuming:
 
     @property
     def _groups(self) -> SpaceGroups:
-        return self._peer.hosted.groups
+        return self._peer.hosted.parts[GROUPS]
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
@@ -168,10 +168,6 @@ class Consuming:
                 self._groups.took(group, delivery)
         self._groups.deliver()
 
-    def reached(self) -> Iterable[p.Packet]:
-        """Returns nothing: a group knows itself how far it is."""
-        return ()
-
     def close(self, stream: OutStream) -> None:
         """Gives back what the member of a stream has, since its client has ended the stream."""
         if self._streams.pop(stream.number, None) is None:
@@ -191,3 +187,11 @@ class Consuming:
             if isinstance(stream.backlog, Deliveries) and stream.backlog.member is not None:
                 stream.backlog.member.is_ending = True
         self._streams.clear()
+
+
+def _forget(peer: Peer, number: int) -> None:
+    """Ends the member of a stream."""
+    peer.hosted.parts[GROUPS].forget(peer.own.owner, number)
+
+
+CONSUMING: Final = FeederKey(Consuming, OPTIONS, _forget)

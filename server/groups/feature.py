@@ -8,12 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from server.features import DaemonTask, Feature, Measured
+from server.groups.consuming import CONSUMING
 from server.groups.figures import GroupFacts, GroupFigures, figures_of
+from server.groups.space.dividing import DividedTopics
+from server.groups.space.part import GROUPS, GroupsPart
 from server.groups.verbs import VERBS
 from server.metrics import SPACE, Metric
+from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from server.sessions.state import DaemonState
+    from server.spaces.space import HostedSpace
 
 # A table: a metric is two or three lines.
 # fmt: off
@@ -40,6 +45,30 @@ METRICS: Final[tuple[Metric[GroupFigures], ...]] = (
 # fmt: on
 
 
+def _make(daemon: DaemonState) -> None:
+    """Topics keep what groups have to read yet, and say when there is more."""
+    durable = daemon.parts[TOPICS].durable
+    durable.needed, durable.moved = partial(_needed, daemon), partial(_topics_moved, daemon)
+
+
+def _needed(daemon: DaemonState, topic: int) -> int | None:
+    """Returns the completed epoch after which groups need a topic, by its identity; None if none does."""
+    known = [each.parts[GROUPS].noted.needs_of_topic(topic) for each in daemon.spaces.values()]
+    return min([each for each in known if each is not None], default=None)
+
+
+def _topics_moved(daemon: DaemonState) -> None:
+    for hosted in daemon.spaces.values():
+        groups = hosted.parts[GROUPS]
+        if groups.of_topics:
+            groups.topics_moved.set()
+
+
+def _joins(daemon: DaemonState, hosted: HostedSpace) -> None:
+    topics = daemon.parts[TOPICS]
+    hosted.parts[GROUPS].topics = DividedTopics(topics.catalogue, topics.durable)
+
+
 def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
     facts = GroupFacts(daemon.system)
     return (DaemonTask("facts about groups", partial(facts.run, daemon.spaces.values)),)
@@ -47,7 +76,12 @@ def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
 
 FEATURE: Final = Feature(
     name="groups",
+    make=_make,
+    spaces=((GROUPS, GroupsPart),),
+    joins=_joins,
     verbs=lambda _: VERBS,
+    streams={"consume": CONSUMING},
+    routes="groups.routes",
     tasks=_tasks,
     space_metrics=Measured(figures_of, METRICS),
 )

@@ -22,7 +22,8 @@ import trio
 from dataspace.kernel.changes import time_of
 from index.values.values import Record
 from relay.groups.members import GroupCounts
-from server.spaces.groups.group import StreamMember, WorkGroup
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.part import GROUPS
 from server.spaces.space import HostedSpace
 from server.system import SystemSpace
 
@@ -50,10 +51,10 @@ class GroupFigures:
 def figures_of(hosted: HostedSpace) -> GroupFigures:
     """Returns the figures of the groups of a space; O(groups)."""
     figures = GroupFigures()
-    figures.counts.add(hosted.groups.past)
+    figures.counts.add(hosted.parts[GROUPS].past)
     if not hosted.leads:
         return figures
-    for group in hosted.groups.by_name.values():
+    for group in hosted.parts[GROUPS].by_name.values():
         figures.groups += 1
         figures.paused += bool(group.options.paused)
         figures.members += len(group.core.members)
@@ -88,12 +89,12 @@ class GroupFacts:
         """States how all groups are now; O(groups and members)."""
         known, before = dict[tuple[str, str], tuple[object, list[Record]]](), self._known
         for hosted in spaces:
-            for name, group in hosted.groups.by_name.items() if hosted.leads else ():
+            for name, group in hosted.parts[GROUPS].by_name.items() if hosted.leads else ():
                 at, figures = (hosted.name, name), _figures(group)
                 was = before.get(at)
                 same = was is not None and was[0] == figures
                 known[at] = was if same and was else (figures, [*_facts(hosted, group)])
-            for name, why in hosted.groups.failed.items():
+            for name, why in hosted.parts[GROUPS].failed.items():
                 known[hosted.name, name] = (why, [Record("group-paused", hosted.name, name, why)])
         self._known = known
         if len(known) != len(before) or any(before.get(at) is not each for at, each in known.items()):

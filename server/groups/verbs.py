@@ -18,15 +18,16 @@ from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from server.groups.consuming import given, may_divide
+from server.groups.space.dead import retrying
+from server.groups.space.definitions import alter, delete, joined, seek
+from server.groups.space.group import StreamMember, WorkGroup, check_disk, stated
+from server.groups.space.part import GROUPS
+from server.groups.space.settling import check_source
 from server.sessions.peer import Peer
-from server.spaces.groups.dead import retrying
-from server.spaces.groups.definitions import alter, delete, joined, seek
-from server.spaces.groups.group import StreamMember, WorkGroup, check_disk, stated
-from server.spaces.groups.settling import check_source
 
 if TYPE_CHECKING:
+    from server.groups.space.groups import SpaceGroups
     from server.sessions.requests import Verb
-    from server.spaces.groups.groups import SpaceGroups
 
 FEW: Final = 32
 """Deliveries that end in one step, without a turn of the lane."""
@@ -51,7 +52,7 @@ async def _settle(peer: Peer, arguments: Arguments) -> Value:
     Denied with ``not-yours`` if one of them is not this client's, and then nothing has happened.
     """
     await trio.lowlevel.checkpoint()
-    groups = peer.hosted.groups
+    groups = peer.hosted.parts[GROUPS]
     group = groups.find(_named(peer, arguments))
     check_source(peer.permit, group.options.topic, group.pattern)
     done = tuple(chain.from_iterable(arguments["done"]))
@@ -100,7 +101,7 @@ def _ends(
         if delivery.token in group.core.out:
             group.core.counts.again += 1
             groups.heard(group, delivery.member)
-            groups.fail(group, delivery, reason=how.reason, after=how.after, blame=how.blame, tells=False)
+            groups.fail(group, delivery, reason=how.reason, after=how.after, blame=how.blame)
         yield
     for delivery in wanted["dead"]:
         if delivery.token in group.core.out:
@@ -113,7 +114,7 @@ async def _take(peer: Peer, arguments: Arguments) -> Value:
 
     They end by their deadlines alone, which begin now.
     """
-    groups = peer.hosted.groups
+    groups = peer.hosted.parts[GROUPS]
     pattern, most, topic = arguments["pattern"], arguments["most"], arguments["topic"] or None
     options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most, topic=topic)
     check_source(peer.permit, topic, pattern)
@@ -177,7 +178,7 @@ async def _groups(peer: Peer, arguments: Arguments) -> Value:
 
     Of jobs that are out it shows at most ``SHOWN`` in all, and whose they are to bearers that may inspect.
     """
-    groups = peer.hosted.groups
+    groups = peer.hosted.parts[GROUPS]
     name = arguments["group"]
     wanted = [groups.find(name)] if name else list(groups.by_name.values())
     return await peer.build(_statuses(peer, wanted, SHOWN if arguments["out"] else None))
@@ -203,7 +204,7 @@ def _statuses(peer: Peer, wanted: list[WorkGroup], most: int | None) -> Generato
 
 
 def _status(peer: Peer, group: WorkGroup) -> dict[str, Value]:
-    core, groups = group.core, peer.hosted.groups
+    core, groups = group.core, peer.hosted.parts[GROUPS]
     status: dict[str, Value] = {
         "group": group.name,
         "pattern": unparse_pattern(group.pattern),
@@ -248,7 +249,7 @@ def _name_of(member: GroupMember, *, is_whole: bool) -> str:
 async def _alter(peer: Peer, arguments: Arguments) -> Value:
     """Pauses a group, resumes it, changes its options, moves its read position, has it try dead letters
     again, or deletes it."""
-    groups = peer.hosted.groups
+    groups = peer.hosted.parts[GROUPS]
     name, what = _named(peer, arguments), arguments["what"]
     if name in groups.failed and what == "delete" and peer.permit.open:
         await delete(groups, name)
@@ -271,8 +272,8 @@ async def _alter(peer: Peer, arguments: Arguments) -> Value:
 
 
 async def _retry(peer: Peer, group: WorkGroup, pattern: Value) -> int:
-    """Has a group try dead letters again; returns how many."""
-    hosted, groups = peer.hosted, peer.hosted.groups
+    """Retries dead letters of a group; returns how many."""
+    hosted, groups = peer.hosted, peer.hosted.parts[GROUPS]
     match = matcher(pattern) if pattern is not None else lambda _value: ()
     check_disk(hosted)
     async with groups.changing():

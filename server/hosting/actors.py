@@ -30,7 +30,8 @@ from dataspace.errors import Refused, UsageError
 from dataspace.running.actors import SLICE_SECONDS, Shell, Watchdog, log_crash
 from dataspace.wire.verbs import MOST_ACTORS, Arguments
 from index.values.values import Map, Value
-from server.config.model import Config, HostedActor
+from server.config.hosted import HostedActor
+from server.config.model import Config
 from server.hosting.guardian import Guardian, Serve
 from server.hosting.loading import boot_function, traced
 from server.lane import Lane
@@ -310,7 +311,7 @@ class HostedActors:
             hosted.note_end(actor)
 
     async def _after_slice(self, used: float) -> None:
-        """Lets others have the thread for as long as a whole slice took, and leaves the lane."""
+        """Gives the thread to others for as long as a whole slice took, and leaves the lane."""
         self._flush()
         if used >= SLICE_SECONDS:
             await self._lane.yield_thread(used)

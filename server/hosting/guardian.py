@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -28,7 +27,9 @@ from dataspace.running.actors import Outside
 from dataspace.transport.sockets import SocketLink
 from dataspace.wire.frames import Cutter, frame
 from index.values.values import Map
-from server.config.model import Config, HostedActor
+from server.children import ending
+from server.config.hosted import HostedActor
+from server.config.model import Config
 from server.hosting import process as program
 from server.parts import PartKey
 from server.sessions.peer import Peer
@@ -114,7 +115,7 @@ class Guardian:
                 assert pipe is not None  # set by Popen
                 pipe.close()
         if code:
-            raise ProcessEnded(self._crash or f"its process {process.pid} {_ending(code)}")
+            raise ProcessEnded(self._crash or f"its process {process.pid} {ending(code)}")
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Peer]:
         """Starts the process, from this thread: on Linux it lives as long as the thread that started it."""
@@ -219,12 +220,3 @@ async def _wait_ended(process: subprocess.Popen[bytes]) -> int:
     processes."""
     limiter = trio.CapacityLimiter(math.inf)
     return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True, limiter=limiter)
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

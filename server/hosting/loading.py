@@ -19,7 +19,7 @@ from dataspace.actors.rendering import BEGINNING, Diagram, Text
 from dataspace.errors import InternalError, UsageError
 from dataspace.flows.flows import Flow
 from server.config.functions import imported, named
-from server.config.model import HostedFlow
+from server.config.hosted import HostedFlow
 
 logger = logging.getLogger("dataspace.actors")
 

@@ -70,7 +70,7 @@ class ReaderLags:
         """Looks at all readers; O(segments behind each that moved), in a thread."""
         looks: dict[str, _Look] = {}
         for hosted in spaces:
-            if hosted.leads and len(hosted.own_log.readers):
+            if hosted.leads and len(hosted.leading.log.readers):
                 before = self._looks.get(hosted.name, _Look())
                 looks[hosted.name] = await trio.to_thread.run_sync(_looked, hosted, before)
         self._looks = looks
@@ -83,7 +83,7 @@ class ReaderLags:
 
 
 def _looked(hosted: HostedSpace, before: _Look) -> _Look:
-    log, durable = hosted.own_log, hosted.commits.durable
+    log, durable = hosted.leading.log, hosted.commits.durable
     found = _Look(durable)
     for reader in log.readers:
         known = before.lags.get(reader.name)

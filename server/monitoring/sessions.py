@@ -19,7 +19,7 @@ import trio
 from dataspace.errors import Refused
 from dataspace.wire.verbs import Arguments
 from index.values.values import Map, Value
-from relay.delivery.followers import Follower
+from relay.delivery.queue_members import QueueMember
 from server.monitoring.measures import MEASURES
 from server.monitoring.survey import lag_of
 from server.owners.accounts import CONNECTION_BYTES, STREAM_BYTES
@@ -129,7 +129,7 @@ def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Ma
     rate, now = daemon.parts[MEASURES].rates.of(connection), time.time_ns() // 1000
     streams = list(connection.streams.values())
     lag = lag_of(streams, hosted.space.epoch, now)
-    waiting = [each.backlog for each in streams if isinstance(each.backlog, Follower)]
+    waiting = [each.backlog for each in streams if isinstance(each.backlog, QueueMember)]
     waiting_bytes = sum([each.used for each in waiting if len(each)])
     unsent = connection.sending.unheard
     return Map(

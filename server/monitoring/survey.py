@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from relay.delivery.followers import Follower
+from relay.delivery.queue_members import QueueMember
 from server.sessions.peer import PEERS
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def lag_of(streams: Iterable[OutStream], epoch: int, now: int) -> Lag:
     slowest = Lag()
     for stream in streams:
         waiting = stream.backlog
-        if isinstance(waiting, Follower) and (oldest := waiting.oldest) is not None:
+        if isinstance(waiting, QueueMember) and (oldest := waiting.oldest) is not None:
             first, time = oldest
             slowest.include(
                 len(waiting), max(0, epoch + 1 - first), max(0.0, (now - time) / 1e6) if time else 0.0

@@ -87,7 +87,7 @@ class Usage:
         self.grow(facts, size)
 
 
-class Holdings:
+class AccountTotals:
     """The facts and rules of each owner in one space, counted for the account that wrote to it last."""
 
     __slots__ = ("_of", "_rules", "writer")

@@ -140,7 +140,7 @@ class Client:
             self.origin_due = epoch + ORIGIN_EPOCHS
 
     def say_origin_of_request(self, log: GroupCommit, epoch: int, time: int) -> None:
-        """Has the log note where the next turn comes from, which is of a request."""
+        """Notes in the log that the next turn comes from a request."""
         if self.origin is not None:
             log.note(epoch, time, origin_note(self.origin._replace(client="")))
 

@@ -4,8 +4,8 @@ The system shows the memory of a process, and not the used part: after a large r
 may be fragments.  So growth is refused by the accounted bytes, which fall with every retraction; the resident
 bytes are stated beside them.
 
-Always: beyond the limit nothing that grows is taken in, while reading and retracting go on; ``malloc_trim``
-runs in a thread, since it may take long.
+Always: beyond the limit nothing that grows is taken in, and beyond a reserve no further stream, while reading
+and retracting go on; ``malloc_trim`` runs in a thread, since it may take long.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
+from server.pauses import Pauses
 
 SHARE: Final = 0.5
 """What the daemon may account for by default: a part of the memory of the machine, or control group."""
 
 WAITING_SHARE: Final = 0.5
 """The share of the accounted memory that may wait for all observers at most."""
+
+READERS_SHARE: Final = 1 / 16
+"""What further streams may take beyond ``limits.memory``, as a share of it: a full daemon can be read."""
 
 REFRESH: Final = 0.25
 """Seconds after which all is added up again; what turns add in between is added at once."""
@@ -64,13 +68,20 @@ class Memory:
         self.trims = 0
         """How often memory was given back to the system."""
         self._highest = 0
-        self._next_trim, self._pause = 0.0, TRIM_SECONDS
+        self._next_trim, self._pauses = 0.0, Pauses(TRIM_SECONDS, MOST_TRIM_SECONDS)
 
     def admit(self, _facts: int, size: int) -> None:
         """Counts so many more bytes until the next ``refresh``; raises ``Refused`` if those are too many."""
-        if self.used + size > self.limit:
+        self._admit(size, self.limit)
+
+    def admit_reader(self, _facts: int, size: int) -> None:
+        """As ``admit``, for a stream or an interest, for which there is a reserve beyond the limit."""
+        self._admit(size, self.limit + int(READERS_SHARE * self.limit))
+
+    def _admit(self, size: int, most: int) -> None:
+        if self.used + size > most:
             self.refresh()
-            if self.used + size > self.limit:
+            if self.used + size > most:
                 raise Refused(
                     "limit",
                     f"{self.used + size} bytes of memory in use, the limit is limits.memory={self.limit}; "
@@ -90,15 +101,15 @@ class Memory:
             if self._is_trim_due() and resident_bytes() > self.used + self.used // 3 + TRIM_BYTES:
                 await trio.to_thread.run_sync(give_back)
                 self.trims += 1
-                self._next_trim = trio.current_time() + self._pause
-                self._pause = min(2 * self._pause, MOST_TRIM_SECONDS)
+                self._next_trim = trio.current_time() + self._pauses.next()
             await trio.sleep(REFRESH)
 
     def _is_trim_due(self) -> bool:
         """True if it is time to look whether memory can be given back; soon where much was let go."""
         self._highest = max(self._highest, self.used)
         if self._highest - self.used > TRIM_BYTES:
-            self._highest, self._pause = self.used, TRIM_SECONDS
+            self._highest = self.used
+            self._pauses.forget()
             self._next_trim = min(self._next_trim, trio.current_time() + TRIM_SECONDS)
         return trio.current_time() >= self._next_trim
 

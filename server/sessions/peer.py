@@ -9,14 +9,16 @@ Always: what a peer has taken is given back once, when it leaves; nothing is sen
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import trio
 
-from dataspace.errors import DataspaceError, ProtocolError, Refused
+from dataspace.errors import Closed, ProtocolError, Refused
 from dataspace.steps import Steps
 from dataspace.wire import packets as p
 from index.values.values import Record, Value
@@ -28,6 +30,7 @@ from server.lane import Work
 from server.owners.accounts import STREAM_BYTES, Account
 from server.owners.bearers import LEASE, Bearer
 from server.parts import PartKey
+from server.sessions.feeding import Feeder
 from server.sessions.watch import Who
 from server.spaces.keeping import ends_log
 from server.spaces.sessions import NUMBERS, SessionState, session_id
@@ -47,20 +50,29 @@ NAME_SHOWN: Final = 256
 """Characters of what a client calls itself that are stated."""
 
 
-class Feeder(Protocol):
-    """Feeds some of the streams of one peer."""
-
-    def reached(self) -> Iterable[p.Packet]:
-        """Returns packets about the progress of idle streams; called in each interval of the heartbeat."""
-
-    def close(self, stream: OutStream) -> None:
-        """Stops feeding a stream, if this feeds it."""
-
-    def end(self, reason: str) -> None:
-        """Stops feeding all streams, since the peer has ended."""
-
-
 T = TypeVar("T")
+F = TypeVar("F", bound=Feeder)
+F_co = TypeVar("F_co", bound=Feeder, covariant=True)
+
+
+class FeederKey(Generic[F_co]):
+    """Under which a connection keeps its feeder of one feature.
+
+    >>> FeederKey(lambda peer: Feeder(), options=("quiet", "after")).options
+    ('after', 'quiet')
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Peer], F_co],
+        options: Iterable[str] = (),
+        forget: Callable[[Peer, int], None] = lambda _peer, _number: None,
+    ) -> None:
+        """Streams of this feature have these options; ``forget`` is called for a stream that an earlier
+        connection of the session may have opened."""
+        self.make = make
+        self.options: Sequence[str] = tuple(sorted(options))
+        self.forget = forget
 
 
 class Sending(Protocol):
@@ -179,7 +191,8 @@ class Peer(ABC):
         self.received = self.turns = self.asked = 0
         """Bytes received, turns committed, and requests without an answer yet."""
         self.streams: dict[int, OutStream] = {}
-        self.feeders: tuple[Feeder, ...] = ()
+        self.feeders: dict[FeederKey[Feeder], Feeder] = {}
+        """What features do for this connection, once they are asked to."""
         self.sending: Final = door.queue(self)
         """What the client is sent."""
         self.wake: Final = self.sending.wake
@@ -274,7 +287,7 @@ class Peer(ABC):
             self.serve()
 
     def serve(self) -> None:
-        """Has a task serve the peer, unless one does or has."""
+        """Starts the task that serves the peer, unless there is or was one."""
         if self._scope is None and not self.shared.has_ended:
             self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
             self.shared.peers.start_soon(self._run_fenced)
@@ -321,6 +334,8 @@ class Peer(ABC):
     async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
             await function(*args)
+        except (LogFailed, Closed) as error:
+            self.dismiss_for(error)
         except Exception:  # noqa: BLE001  # a fence around a session, as where packets are read
             self.defect()
 
@@ -369,12 +384,26 @@ class Peer(ABC):
         """Stops feeding a stream, and gives back its place."""
         if self.streams.pop(stream.number, None) is not None:
             self.quota.give_streams()
-        for each in self.feeders:
+        for each in self.feeders.values():
             each.close(stream)
+        self.withdraw(stream.number)
+
+    def withdraw(self, number: int) -> None:
+        """Retracts the interest of a stream, which an earlier connection of the session may have asserted."""
+        if self.state is not None and not self.gone:
+            with suppress(LogFailed, Closed):  # this daemon ends, and the next one has the interest
+                self.state.withdraw(number)
 
     def reached(self) -> list[p.Packet]:
         """Returns packets about the progress of idle streams."""
-        return [packet for each in self.feeders for packet in each.reached()]
+        return [packet for each in self.feeders.values() for packet in each.reached()]
+
+    def feeder(self, key: FeederKey[F]) -> F:
+        """Returns what a feature does for this connection, from now on if it has done nothing yet."""
+        found: F | None = self.feeders.get(key)  # type: ignore[assignment]  # as the key has made it
+        if found is None:
+            found = self.feeders[key] = key.make(self)
+        return found
 
     # -- its end --------------------------------------------------------------------------------------
 
@@ -391,6 +420,11 @@ class Peer(ABC):
         if self._reading is not None:
             self._reading.cancel()
 
+    def dismiss_for(self, error: Exception) -> None:
+        """Ends this peer because of an error; where the log has ended, its client may come back."""
+        self.lost = isinstance(error, LogFailed | Closed)
+        self.dismiss("closing" if self.lost else "internal", str(error))
+
     def supersede(self, by: str) -> None:
         """Ends this peer because its client has another connection, which has the session now."""
         self.gone = True
@@ -405,12 +439,18 @@ class Peer(ABC):
 
     def defect(self) -> None:
         """Ends the session because of the unexpected exception that is being handled."""
-        logger.exception("session %s failed: this is a defect, please report it", self.session_id)
+        error = sys.exception()
+        ended = error if isinstance(error, LogFailed | Closed) else None
+        if ended is None:
+            logger.exception("session %s failed: this is a defect, please report it", self.session_id)
         if self.sending.parted:  # the goodbye itself has failed
             self.cancel()
             return
-        self.sending.forget()
-        self.dismiss("internal", "a defect in the daemon ended this session")
+        self.sending.forget()  # what is queued may be half a packet
+        if ended is None:
+            self.dismiss("internal", "a defect in the daemon ended this session")
+        else:
+            self.dismiss_for(ended)
 
     async def wait_ended(self) -> None:
         """Returns once the peer has ended and what its session owned is retracted."""
@@ -464,7 +504,7 @@ class ConnectionQuota:
         if all_here >= limits.all_streams:
             said = f"{all_here} streams of all connections"
             raise Refused("limit", f"{said}, the limit is limits.all_streams={limits.all_streams}")
-        self.account.grow(0, STREAM_BYTES)
+        self._shared.memory.admit_reader(0, STREAM_BYTES)
         self.account.take("streams")
         self._shared.guests.streams += 1
 
@@ -493,8 +533,3 @@ class ConnectionQuota:
         if error.code == "unauthorized":
             logger.warning("refused a token from %s: %s", peer, error.text)
             await self.account.slow_down(self._shared.limits.hello_seconds / 2)
-
-
-def goodbye_of(error: DataspaceError) -> str:
-    """Returns the code of the goodbye; after a disk that failed the daemon ends, and peers may come back."""
-    return "closing" if isinstance(error, LogFailed) else "internal"

@@ -30,7 +30,7 @@ from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
 from server.owners.turn_numbers import is_applied, refusal
-from server.sessions.peer import Peer, goodbye_of
+from server.sessions.peer import Peer
 from server.sessions.state import DaemonState
 from server.sessions.watch import Watch
 
@@ -159,10 +159,10 @@ def timed(watch: Watch, name: str, verb: Verb) -> Unread:
             try:
                 answer = await verb(peer, arguments)
             except ExpectationFailed:
-                await peer.hosted.showing.wait()
+                await peer.hosted.visibility.wait()
                 raise
             if name in OF_FACTS:
-                await peer.hosted.showing.wait()
+                await peer.hosted.visibility.wait()
             if (act := _act_of(name, arguments)) is not None:
                 watch.acted(*act, peer.who)
             return answer
@@ -216,7 +216,7 @@ class OldTurns:
         self._peer = peer
         self._wanted: set[int] = set()
         self._running = False
-        self._room = trio.Event()
+        self._has_room = trio.Event()
 
     async def answer(self, sequence: int) -> None:
         """Answers a turn that is not higher than the highest applied, at once or later.
@@ -229,8 +229,8 @@ class OldTurns:
             self._say(sequence, epoch)
             return
         while len(self._wanted) >= MOST_OLD_TURNS:
-            self._room = trio.Event()
-            await self._room.wait()
+            self._has_room = trio.Event()
+            await self._has_room.wait()
         self._wanted.add(sequence)
         if not self._running:
             self._running = True
@@ -241,7 +241,7 @@ class OldTurns:
         try:
             while self._wanted:
                 wanted, self._wanted = self._wanted, set()
-                self._room.set()
+                self._has_room.set()
                 found = await peer.hosted.find_turns(peer.own.client, wanted)
                 for sequence in sorted(wanted):
                     epoch = found.get(sequence)
@@ -249,8 +249,7 @@ class OldTurns:
                     self._say(sequence, epoch)
                 peer.hosted.flush()
         except DataspaceError as error:  # such as a disk that has failed
-            peer.lost = isinstance(error, LogFailed)
-            peer.dismiss(goodbye_of(error), str(error))
+            peer.dismiss_for(error)
         finally:
             self._running = False
 

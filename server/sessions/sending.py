@@ -144,7 +144,7 @@ class SendQueue:
             self._touch(self)
 
     def stir(self) -> None:
-        """Has the task write what waits in the link, such as the answer to a ping of its protocol."""
+        """Wakes the task that writes, for bytes that wait in the link, such as a pong of its protocol."""
         if self._writable is not None:
             self._writable.set()
 

@@ -15,8 +15,8 @@ import trio
 
 from dataspace.transport.reactor import Reactor
 from dataspace.wire.features import MAIN
-from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
+from relay.delivery.queue_members import Delivery
 from server.config.model import own_name
 from server.config.principals import MEMBER, Principal
 from server.config.rights import Keys, Permit, permit_of_follower
@@ -29,15 +29,14 @@ from server.sessions.flushing import Flushing, Surety
 from server.sessions.guests import Guests
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
-from server.spaces.leader import no_space
 from server.spaces.measures import memory_parts
-from server.spaces.space import HostedSpace, now
+from server.spaces.space import HostedSpace, no_space, now
 from server.spaces.traces import Recorder
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
     from index.values.values import Value
-    from relay.log.notes import KnownSession
+    from relay.space_registers import KnownSession
     from server.config.model import Config, Limits
     from server.home import Home
 
@@ -118,8 +117,8 @@ class DaemonState:
         """Holds what clients are sent while another daemon may lead: see ``Home``."""
         self.reactor: Reactor | None = None
         """Where sockets are read without tasks, once the daemon runs; None where they are not."""
-        room = MemoryBudget(waiting_limit(config.limits.waiting_bytes, self.memory.limit))
-        self.delivery = Delivery(room)
+        budget = MemoryBudget(waiting_limit(config.limits.waiting_bytes, self.memory.limit))
+        self.delivery = Delivery(budget)
         """The memory in which changes wait for observers, and the costs of slow observers."""
         self.lane = Lane()
         """Where replays and other background work have their turns."""
@@ -193,7 +192,7 @@ class DaemonState:
         O(spaces, connections and topics).
         """
         parts = Counter(
-            waiting=self.delivery.room.used + self.delivery.room.states,
+            waiting=self.delivery.budget.used + self.delivery.budget.states,
             replays=REPLAY_BYTES * (self.limits.all_replays - self.replays.value),
             connections=CONNECTION_BYTES * len(self.guests),
         )

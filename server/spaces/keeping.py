@@ -18,13 +18,14 @@ import trio
 from dataspace.errors import Closed
 from relay.store.errors import LogFailed
 from server.logs import AUDIT
+from server.pauses import Pauses
 
 logger = logging.getLogger("dataspace")
 audit = logging.getLogger(AUDIT)
 
-PAUSES: Final = (1.0, 60.0)
-"""Seconds until a task is begun again: twice as many after each error, between these."""
-
+PAUSES: Final = (1.0, 60.0, 60.0)
+"""Seconds until a task is begun again: twice as many after each error, between the first two; as few as at
+first where it has run for longer than the third."""
 
 DAEMON: Final = ""
 """In place of a space, for tasks that work for all of them."""
@@ -35,18 +36,19 @@ async def keep(space: str, name: str, task: Callable[..., Awaitable[None]], *arg
 
     Raises what ends the log: ``LogFailed``, ``Closed``.
     """
-    pause = PAUSES[0]
+    pauses = Pauses(*PAUSES)
     while True:
+        began = trio.current_time()
         try:
             await task(*args)
             return
         except Exception as error:  # a fence around a task for tenants
             if ends_log(error):
                 raise
+            pause = pauses.next(lasted=trio.current_time() - began)
             logger.exception("%s: a defect in %s, which begin again in %.0f s", _place(space), name, pause)
             audit_failure(space, name, error)
         await trio.sleep(pause)
-        pause = min(2 * pause, PAUSES[1])
 
 
 def _place(space: str) -> str:

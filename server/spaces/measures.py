@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Final
 from dataspace.kernel.limits import size_of
 from dataspace.wire.features import Wanted
 from index.values.values import Map
-from relay.log.log import Log
 from server.config.model import DURABLE
 from server.spaces.rules import rules_status
 
 if TYPE_CHECKING:
     from server.config.model import Limits
-    from server.spaces.leader import FollowerLag
+    from server.spaces.roles import FollowerLag
     from server.spaces.space import HostedSpace
 
 PREPARED_FACTOR: Final = 15
-LEDGER_BYTES: Final = 150
+CLAIM_BYTES: Final = 150
 IDENTITY_BYTES: Final = 2048
-"""About the bytes of a prepared operation, of a fact of a ledger, and of a remembered identity."""
+"""About the bytes of a prepared operation, of a fact in a claim index, and of a remembered identity."""
 
 
 def memory_parts(hosted: HostedSpace) -> dict[str, int]:
@@ -36,10 +35,10 @@ def memory_parts(hosted: HostedSpace) -> dict[str, int]:
         "facts": space.facts_bytes,
         "patterns": space.interests.size,
         "rules": size_of(rules.claimed, derived) + rules.times.bytes,
-        "publications": prepared + LEDGER_BYTES * hosted.ledgers.statistics().known,
+        "publications": prepared + CLAIM_BYTES * hosted.claim_indexes.statistics().known,
         "identities": IDENTITY_BYTES * (len(hosted.clients) + len(hosted.leases) + hosted.sessions.waiting),
         "conditions": hosted.conditions.bytes,
-        "groups": hosted.group_items.used + hosted.groups.feeding.bytes,
+        **hosted.parts.sizes(),
         "past": hosted.commits.recent.bytes + hosted.log.cursors.bytes,
     }
 
@@ -77,7 +76,7 @@ def limits_of(hosted: HostedSpace, process: Limits | None = None) -> Map:
 def status_of(hosted: HostedSpace) -> dict[str, object]:
     """Returns what ``dataspace status`` shows of a space: counts, bytes and epochs."""
     log, written = hosted.log, hosted.commits.statistics()
-    readers = log.readers if isinstance(log, Log) else ()
+    readers = hosted.role.log.readers if hosted.role.leads else ()
     lag = lag_of(hosted)
     return {
         **asdict(hosted.space.statistics()),
@@ -92,7 +91,7 @@ def status_of(hosted: HostedSpace) -> dict[str, object]:
         "leader": hosted.leader.url,
         "lag_epochs": lag.epochs,
         "lag_seconds": lag.seconds,
-        "show": hosted.showing.in_force if hosted.leads else DURABLE,
+        "show": hosted.visibility.in_force if hosted.leads else DURABLE,
         "oldest_epoch": log.oldest,
         **rules_status(hosted.space.rules, len(hosted.suspensions)),
         "disk_full": hosted.commits.full is not None,

@@ -9,7 +9,7 @@ import trio
 
 from relay.following.following import Following
 from relay.log.reader import LogReader
-from relay.log.recent import Recent
+from relay.log.recent import RecentEpochs
 from relay.log.writer import GroupCommit
 from server.lane import Work
 from server.owners.turn_numbers import Client
@@ -25,7 +25,7 @@ class Recalling:
     def __init__(self) -> None:
         self._lock = trio.Lock()
 
-    async def recall(self, recent: Recent, log: LogReader, after: int, work: Work) -> bool:
+    async def recall(self, recent: RecentEpochs, log: LogReader, after: int, work: Work) -> bool:
         """Returns True if all epochs beyond ``after`` are in memory; reads epochs of the previous daemon."""
         if recent.lacks(after):
             async with self._lock:

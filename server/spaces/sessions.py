@@ -27,7 +27,8 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire.features import Wanted
 from index.patterns.patterns import observe
 from index.values.values import Record, Value, same
-from relay.log.notes import KnownSession, Note, began, digest_of, ended
+from relay.log.notes import Note
+from relay.space_registers import KnownSession, began, digest_of, ended
 from server.config.rights import Permit
 from server.owners.bearers import beside, stated
 from server.owners.leases import Deadlines
@@ -70,8 +71,10 @@ class SessionSpace(Protocol):
         self,
         owner: str,
         actions: Sequence[Action],
+        *,
+        reads: bool = False,
     ) -> Epoch:
-        """Commits one turn."""
+        """Commits one turn; one that ``reads`` is of interests, for which a full memory has a reserve."""
 
     def end_owners(self, owners: Sequence[str]) -> None:
         """Retracts all claims of these owners: in one turn, or in several if they are very many."""
@@ -82,17 +85,17 @@ class SessionSpace(Protocol):
     def end_due(self) -> None:
         """Retracts what owners claim for which ``end_soon`` was called, or begins to where that is much."""
 
-    def members_back(self, owner: str) -> None:
+    def session_back(self, owner: str) -> None:
         """Notes that a session of an earlier daemon has all its streams again."""
 
-    def members_left(self, owner: str, *, blame: bool) -> None:
+    def session_ended(self, owner: str, *, blame: bool) -> None:
         """Gives back what the members of a session have from groups; with ``blame`` they have failed."""
 
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""
 
     def note(self, note: Note) -> None:
-        """Has the log note something before the next epoch."""
+        """Queues a note for the log, before the next epoch."""
 
 
 class SessionPeer(Protocol):
@@ -263,7 +266,7 @@ class SessionState:
             return
         ended = [(RETRACT, stream)] if before is not None else []
         fact = (ASSERT, stream, observe(pattern))
-        self._space.commit(self.interests, (*ended, fact))
+        self._space.commit(self.interests, (*ended, fact), reads=True)
         self.announced[stream] = pattern
 
     def withdraw(self, stream: int) -> None:
@@ -277,7 +280,7 @@ class SessionState:
         if stream in self.unopened:
             self.unopened.discard(stream)
             if not self.unopened:
-                self._space.members_back(self.owner)
+                self._space.session_back(self.owner)
 
 
 class Sessions:
@@ -375,7 +378,7 @@ class Sessions:
             self._stop_waiting(state)
 
     def note(self, *parts: tuple[str, Sequence[Action]]) -> None:
-        """Has the log note sessions that are about to claim something for the first time: parts of a turn."""
+        """Notes in the log the sessions that claim something for the first time, of the parts of a turn."""
         for owner, actions in parts:
             state = self.unnoted.get(owner)
             if state is not None and any(action[0] not in (SEND, RETRACT) for action in actions):
@@ -384,7 +387,7 @@ class Sessions:
                 self._noted.add(state.owner)
 
     def note_ended(self, owners: Sequence[str]) -> None:
-        """Has the log note the end of the sessions among these owners that it knows."""
+        """Notes in the log the end of the sessions among these owners that it knows."""
         if self._noted and (sessions := [each for each in owners if each in self._noted]):
             self._hosted.note(ended(sessions))
             self._noted.difference_update(sessions)
@@ -561,7 +564,7 @@ class Sessions:
         Deliveries that it has are given back, and count as failed where its connection was ``lost``.
         """
         self._hosted.end_soon((state.owner, state.interests))
-        self._hosted.members_left(state.owner, blame=lost)
+        self._hosted.session_ended(state.owner, blame=lost)
         self._forget_unnoted(state)
         name = state.client.name
         if self._by_client.get(name) is state:
@@ -599,7 +602,7 @@ def id_of(owner: str) -> str:
 def _check_successor(before: SessionState, connection: SessionPeer, identity: str, wanted: Wanted) -> None:
     """Raises ``ProtocolError`` for a connection that may not take the place of another one's session.
 
-    A ticket that is not the session's is no mistake of a process that has lost the welcome with the new one.
+    A process that lost the ``Welcome`` still has the old ticket; that is not an error.
     """
     identity = stated(identity)
     if before.bearer.holder != connection.bearer.holder:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import trio
@@ -29,39 +29,39 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.turns import Admit, Part
 from dataspace.rules.language.hosted import Functions
 from dataspace.wire.features import SYSTEM
-from relay.delivery.gate import Gate
+from relay.delivery.gate import DurableGate
 from relay.delivery.memory import MemoryBudget
 from relay.following.following import FollowedLog, Following
-from relay.groups.memory import ItemMemory
 from relay.log.log import Log
 from relay.log.notes import Note, Notes
 from relay.log.retention import Retention
 from relay.log.writer import GroupCommit, retain
+from relay.space_registers import KnownSessions
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from server.config.model import COMMITTED, Limits, SpaceConfig
 from server.config.principals import check_name
+from server.config.rights import Permit
 from server.config.rules import RuleText
 from server.home import Home
 from server.lane import Lane
 from server.owners.accounts import Account
-from server.owners.holdings import Holdings
+from server.owners.holdings import AccountTotals
 from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
+from server.parts import Done, PartKey, Parts, Report, SpacePart
+from server.spaces.claim_index import ClaimIndexes, Publishers
 from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings, note_unended
-from server.spaces.groups.groups import SpaceGroups
-from server.spaces.groups.topics import read_all
 from server.spaces.keeping import keep
-from server.spaces.leader import FilledSpace, Leader, filled_from, follow, no_space
-from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling, find_turns
+from server.spaces.roles import FilledSpace, Followed, Leader, Leading, filled_from, follow
 from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start, made
 from server.spaces.searches import Searches
 from server.spaces.sessions import ENDING, Returning, Sessions
-from server.spaces.showing import Showing
 from server.spaces.traces import TRACED, Recorder
+from server.spaces.visibility import Visibility
 from server.spaces.windows import RuleTurns, rebuild_windows, with_windows
 from server.system import SystemSpace
 
@@ -73,8 +73,10 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-GROUPS_PART: Final = 4
-"""Items of groups may take one part in so many of the memory for what waits for observers."""
+NOTHING: Final = Report()
+
+MadeParts: TypeAlias = "Sequence[tuple[PartKey[Any], Callable[[HostedSpace], SpacePart]]]"
+"""Keys of parts, and what makes them for a space."""
 
 
 class HostedSpace:
@@ -94,20 +96,22 @@ class HostedSpace:
         lane: Lane,
         system: SystemSpace,
         admit: Admit,
-        room: MemoryBudget,
+        admit_reader: Admit,
+        budget: MemoryBudget,
         returning: Returning,
+        parts: MadeParts = (),
         recorder: Recorder | None = None,
         filled: FilledSpace | None = None,
     ) -> None:
         """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
 
-        With a ``FollowedLog`` the space follows it, until ``lead``.
-        What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
-        the daemon has memory for; ``room`` is the memory for what waits for observers.  ``returning`` decides
-        on sessions of an earlier daemon.  The ``recorder`` has the traces of turns.  ``filled`` is the space
-        with the state of the log, if the caller has recovered that.
+        With a ``FollowedLog`` the space follows it, until ``lead``.  What takes long is done in the ``lane``.
+        ``admit`` raises ``Refused`` for turns that add more than the daemon has memory for, ``admit_reader``
+        for interests; ``budget`` is the memory for what waits for observers.  ``returning`` decides on
+        sessions of an earlier daemon.  ``parts`` are what features keep here.  The ``recorder`` has the
+        traces of turns.  ``filled`` is the space with the state of the log, if the caller has recovered that.
         """
-        self._admit = admit
+        self._admit, self._admit_reader = admit, admit_reader
         self._home = home
         self._returning = returning
         self._recorder = recorder
@@ -117,24 +121,21 @@ class HostedSpace:
         self.lane = lane
         self._names = names
         self.name = settings.name
-        self.log: Log | FollowedLog = log
         self.identity = log.identity
         self.leader = Leader(settings.name)
         """The daemon that takes turns while the space follows."""
         self.hint: Callable[[], None] | None = None
         """Tells followers that there is more on disk, while there are some."""
-        self.term = log.term
         self.publishing = trio.Lock()
         self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
         self.sessions = Sessions(self)
-        self._room = room
-        self.group_items = ItemMemory(self._group_bytes(limits))
-        self.groups = SpaceGroups(self)
+        self.budget = budget
         self.leases = Leases(
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
         )
-        self.space, state = filled or filled_from(log, settings)
+        filled = filled or filled_from(log, settings)
+        self.space = filled[0]
         self.searches = Searches(self.space)
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
@@ -144,49 +145,79 @@ class HostedSpace:
         self.clock = self.rule_turns.now
         """The time of new epochs, in microseconds since 1970."""
         self.suspensions = Suspensions(settings.name, self.space.rules, system)
-        self.gate = Gate(room)
+        self.gate = DurableGate(budget)
         self.endings = Endings(lane, lambda: self.commits.wait_room(), step=self._retract_some, flush=flush)
         self.prepared = Prepared()
         self.publishers = Publishers()
-        self.holdings = Holdings()
+        self.holdings = AccountTotals()
         self.space.rule_quotas.admit = self.holdings.admit_rules
         self.reader_accounts: dict[str, Account] = {}
-        self.ledgers = Ledgers(self.space)
+        self.claim_indexes = ClaimIndexes(self.space)
         self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
         self.flows = flows
-        self.commits: GroupCommit | Following
+        self.role: Leading | Followed
+        self.parts: Final = Parts()
+        self._each_part: Final = [make(self) for _, make in parts]
+        for (key, _), part in zip(parts, self._each_part, strict=True):
+            self.parts.add(key, part, part.used)
         if isinstance(log, FollowedLog):
-            self.commits = follow(log, self.space, state, self.leader, flush)
-            self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # all of that is on disk
-            self.clients = Clients(self.commits.state.clients, most=limits.identities)
+            following = follow(log, *filled, self.leader, flush)
+            clients = Clients(following.state.clients, most=limits.identities)
+            visibility = Visibility(self.space, following, self.gate, COMMITTED)  # all of that is on disk
+            self.role = Followed(log, following, clients, visibility)
         else:
-            self.lead(log, self.open_staging())
+            self._begin_leading(log, self.open_staging(), None)
 
     # -- roles ----------------------------------------------------------------------------------------
 
     @property
     def leads(self) -> bool:
         """True if turns are made here; false while the log of another daemon is followed."""
-        return isinstance(self.log, Log)
+        return self.role.leads
+
+    @property
+    def leading(self) -> Leading:
+        """What a leader has; raises ``Refused``, with the address of the leader, if no turn is made here."""
+        role = self.role
+        if role.leads:
+            return role
+        raise self.leader.refusal()
+
+    @property
+    def followed(self) -> Followed:
+        """What a follower has; the space follows, as its caller knows."""
+        assert not self.role.leads
+        return self.role
 
     def check_leads(self) -> None:
-        """Raises ``Refused``, with the address of the leader, if no turn is made here."""
-        if not self.leads:
+        """Raises as ``leading`` if no turn is made here."""
+        if not self.role.leads:
             raise self.leader.refusal()
 
     @property
-    def own_log(self) -> Log:
-        """The log that this daemon writes; raises as ``check_leads``."""
-        if isinstance(self.log, Log):
-            return self.log
-        raise self.leader.refusal()
+    def log(self) -> Log | FollowedLog:
+        """The log that the space has its state from."""
+        return self.role.log
 
     @property
-    def writer(self) -> GroupCommit:
-        """What writes that log; raises as ``check_leads``."""
-        if isinstance(self.commits, GroupCommit):
-            return self.commits
-        raise self.leader.refusal()
+    def commits(self) -> GroupCommit | Following:
+        """What writes that log, or follows it."""
+        return self.role.commits
+
+    @property
+    def clients(self) -> Clients:
+        """The turn numbers of every client."""
+        return self.role.clients
+
+    @property
+    def visibility(self) -> Visibility:
+        """What clients are shown."""
+        return self.role.visibility
+
+    @property
+    def term(self) -> int:
+        """The term of the log, which no other start has; the names of sessions contain it."""
+        return self.role.log.term
 
     def open_staging(self) -> Staging:
         """Opens the staged batches of this space; blocks.  Raises ``LogFailed``."""
@@ -200,50 +231,53 @@ class HostedSpace:
         Sessions with grace and leases have their whole time from now on.  The claims of other sessions and of
         actors end in one epoch.
         """
-        limits, followed = self.limits, getattr(self, "commits", None)
-        self.log, self.term = log, log.term
-        self.commits = commits = GroupCommit(
-            log, after_group=self._after_group, state=self.space.all_claims, gate=self.gate
-        )
-        self.space.submit_timed = commits.submit
-        self.showing = Showing(self.space, commits, self.gate, self.settings.show)
-        if isinstance(followed, Following):
-            log.clients, log.sessions = followed.state.clients, followed.state.sessions
-            log.groups = followed.state.groups
-            commits.recent = followed.recent
-        self.staging = staging
-        held = {each.client for each in log.sessions.values()}
-        self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
-        self.space.epoch = max(self.space.epoch, log.next_epoch - 1)
-        commits.latest = Epoch(self.space.epoch, self.space.time)  # a snapshot may come before any turn
+        before = self.followed
+        self._begin_leading(log, staging, before)
+        before.commits.succeed(self.leading.commits)
+
+    def _begin_leading(self, log: Log, staging: Staging, before: Followed | None) -> None:
+        limits, space = self.limits, self.space
+        commits = GroupCommit(log, after_group=self._after_group, state=space.all_claims, gate=self.gate)
+        if before is not None:
+            log.clients, log.registers = before.commits.state.clients, before.registers
+            commits.recent = before.commits.recent
+        known = log.registers.of(KnownSessions)
+        held = {each.client for each in known.values()}
+        clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
+        visibility = Visibility(space, commits, self.gate, self.settings.show)
+        self.role = Leading(log, commits, clients, visibility, staging)
+        space.submit_timed = commits.submit
+        space.epoch = max(space.epoch, log.next_epoch - 1)
+        commits.latest = Epoch(space.epoch, space.time)  # a snapshot may come before any turn
         rebuild_windows(self.space, log, commits)
-        kept = self.sessions.recover(log.sessions, self._returning)
+        kept = self.sessions.recover(known, self._returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
         made(self.space, lambda: self.space.end(gone, self.clock(), submit=commits.submit))
         self.leases.recover(self.space.owners())
         for state in self.sessions.suspended():
             self._count(state.owner, state.account)
-        was_clean = log.clean and not isinstance(followed, Following) and not log.sessions
-        self.groups.lead(log.groups, was_clean=was_clean, awaited=self.sessions.awaited())
+        was_clean = log.clean and before is None and not known
+        awaited = self.sessions.awaited()
+        for part in self._each_part:
+            part.lead(log, was_clean=was_clean, awaited=awaited)
         self.flows.attach(self.space)
         hold_from_start(self.space, self.settings.rules, self.clock, commits.submit)
-        if isinstance(followed, Following):
-            followed.succeed(commits)
         logger.info(
             "space %s: epoch %d, %d facts, %d sessions may come back, %d owners did not survive",
             *(self.name, self.space.epoch, len(self.space.index), self.sessions.waiting, len(gone)),
         )
 
     def _after_group(self) -> None:
-        if self.groups.by_name:
-            self.groups.deliver()
+        for part in self._each_part:
+            if part.is_busy:
+                part.after_group()
         if self.hint is not None:
             self.hint()
         self.flush()
 
     def note(self, note: Note) -> None:
-        """Has the log note something before the next epoch."""
-        self.writer.note(self.space.epoch, self.space.time, note)
+        """Queues a note for the log, before the next epoch."""
+        self.leading.commits.note(self.space.epoch, self.space.time, note)
 
     def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
         """Makes these the rules that the daemon holds, in one turn.
@@ -260,36 +294,34 @@ class HostedSpace:
         shown can be lost (``commits.wait_durable``).  No observation has a gap or a repetition.  Where the
         configuration says ``show = "committed"``, that stays.  May be called again.
         """
-        self.showing.follow()
+        self.visibility.follow()
         return self.space.epoch
 
     def relimit(self, limits: Limits, its: SpaceConfig) -> None:
         """Takes the limits of the daemon, and the limits, the retention and ``show`` of the space."""
         self.limits, own = limits, its.limits
         self.settings = replace(self.settings, limits=own, retention=its.retention, show=its.show)
-        if self.leads:
-            self.showing.take(its.show)
         self.space.limits = own  # what it holds stays, and cannot grow; its rules keep their own limits
         self.space.interests.relimit(own)
         self.space.rule_quotas.relimit(own)
         if self.space.damage is None:  # else no turn may have any action
             self.space.most_actions = own.actions_per_turn
-        self.group_items.limit = self._group_bytes(limits)
+        for part in self._each_part:
+            part.relimit()
         self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
-        if self.leads:
-            self.staging.relimit(limits.staged_bytes)
-
-    def _group_bytes(self, limits: Limits) -> int:
-        """Returns what the items of groups may take in memory."""
-        return min(limits.group_bytes, self._room.limit // GROUPS_PART)
+        if self.role.leads:
+            self.role.visibility.take(its.show)
+            self.role.staging.relimit(limits.staged_bytes)
 
     def give_back(self) -> None:
         """Counts nothing any more for any account, and states nothing: another daemon leads the space."""
-        for each in (self.sessions, self.holdings, self.leases, self.clients, self.suspensions, self.groups):
+        for each in (self.sessions, self.holdings, self.leases, self.clients, self.suspensions):
             each.clear()
+        for part in self._each_part:
+            part.clear()
         while self.reader_accounts:
             self.reader_accounts.popitem()[1].give("readers")
-        self.staging.close()
+        self.leading.staging.close()
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -298,25 +330,25 @@ class HostedSpace:
 
         For a space that leads; it runs until cancelled.
         """
-        log, commits = self.own_log, self.writer
+        role = self.leading
         async with trio.open_nursery() as nursery:
             start: Callable[..., None] = partial(nursery.start_soon, keep, self.name)  # type: ignore[arg-type]  # whose types are of each call
             start("sessions", self.sessions.run)
             start("leases", self.leases.run)
-            start("groups", self.groups.run)
-            start("readers of groups", read_all, self.groups)
-            start("staged batches", self.staging.run)
+            for name, task in [task for part in self._each_part for task in part.tasks()]:
+                start(name, task)
+            start("staged batches", role.staging.run)
             start("endings", self.endings.run)
             start("departures", self._departures.run, self.lane, self.name, self.flush)
-            start("turns of rules", self.rule_turns.run, commits.wait_room)
+            start("turns of rules", self.rule_turns.run, role.commits.wait_room)
             start("flows", self.flows.run, self._turn)
-            start("retention", retain, log, commits, self._retention, self.clock)
+            start("retention", retain, role.log, role.commits, self._retention, self.clock)
 
     def _retention(self) -> Retention:
         return with_windows(self.settings.retention, self.space)
 
     def _note_due(self) -> None:
-        """Has the turns of rules made after a turn, if there is one to make, or one earlier than planned."""
+        """Schedules the next turn of rules after a turn, if it is due, or due earlier than planned."""
         rules = self.space.rules
         if rules.due < self.rule_turns.planned or rules.pending:
             self.rule_turns.due.set()
@@ -332,7 +364,7 @@ class HostedSpace:
         self.flush()
 
     def resume_rule(self, name: str) -> str:
-        """Carries out again what is suspended under a name, and returns what came of it."""
+        """Resumes a suspended text of rules; returns the message for the operator."""
         rules = self.space.rules
         if not any(each == name for each, _, _ in rules.suspended()):
             raise Refused("no-rule", f"no rule {name!r:.80} is suspended in space {self.name!r}")
@@ -358,6 +390,7 @@ class HostedSpace:
         on_durable: Callable[[Epoch], None] | None = None,
         publication: bool = False,
         own: bool = False,
+        reads: bool = False,
         notes: Notes = (),
         time: int | None = None,
     ) -> Epoch:
@@ -365,7 +398,8 @@ class HostedSpace:
 
         ``others`` are further owners with their actions, in the same epoch; ``notes`` go to the log with
         it.  ``own`` is a turn of the daemon or of an actor that it hosts: it may have more actions than a
-        turn of a client.  ``time`` is when the turn is, as ``until_now`` said, where something was looked at
+        turn of a client; ``reads`` is one of interests, for which a full memory has a reserve.
+        ``time`` is when the turn is, as ``until_now`` said, where something was looked at
         before.  What the turn asserts counts for the ``account``, if there is one.  A turn of a client that a
         later one has overtaken while it waited is refused (``not-applied``): another connection may use the
         same numbers.
@@ -374,28 +408,29 @@ class HostedSpace:
         """
         if self._departures.noted or self.endings.left:
             self.finish_ending(owner)
-        commits = self.commits
+        commits = self.leading.commits
         if commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
         commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
         if client is not None:
-            client.begin(sequence, self.writer, self.space.epoch, self.space.time)
+            client.begin(sequence, commits, self.space.epoch, self.space.time)
         if not publication:
-            self.ledgers.forget(owner)
+            self.claim_indexes.forget(owner)
         for each, more in others:
             self.finish_ending(each)
             if commits.full is not None:
                 self._check_room(more, internal=False)
             check_name("an owner", each, self.limits.name_bytes)
-            self.ledgers.forget(each)
+            self.claim_indexes.forget(each)
         if self.sessions.unnoted:
             self.sessions.note((owner, actions), *others)
         self.holdings.writer = account
+        admit = self._admit_reader if reads else self._admit if account is None else account.admit
         before = commits.latest
         submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable, notes=notes)
         if self._recorder is not None and client is not None and (trace := TRACED.get()) is not None:
-            submit = self._recorder.submitting(trace, self.writer, self.space.interests, on_durable, notes)
+            submit = self._recorder.submitting(trace, commits, self.space.interests, on_durable, notes)
         try:
             epoch = self.space.commit(
                 owner,
@@ -407,7 +442,7 @@ class HostedSpace:
                 publication=publication,
                 own=own,
                 submit=submit,
-                admit=self._admit if account is None else account.admit,
+                admit=admit,
                 in_form=client is not None,
             )
         except BaseException:
@@ -431,6 +466,13 @@ class HostedSpace:
         self.holdings.note(owner, account, *self.space.held(owner))
         if owner in self.space.rule_quotas:
             self.holdings.note_rules(owner, account, *self.space.rules_held(owner))
+
+    def reported(self, done: Done, permit: Permit, principal: object) -> Report:
+        """Returns what comes of what a turn reports as done; as ``SpacePart.report``."""
+        for part in self._each_part if done else ():
+            if (report := part.report(done, permit, principal)) is not None:
+                return report
+        return NOTHING
 
     def finish_ending(self, owner: str) -> None:
         """Retracts at once what is left of an owner of this name that has ended."""
@@ -468,15 +510,16 @@ class HostedSpace:
         if self.leads:  # else nothing is owned here
             self._departures.soon(owners)
 
-    def members_back(self, owner: str) -> None:
-        """Has no group wait for members of a session any more, which has all its streams again."""
-        if self.leads:
-            self.groups.awaited.expect_no_more(owner)
+    def session_back(self, owner: str) -> None:
+        """Notes that a session of an earlier daemon has all its streams again, or will not have them."""
+        for part in self._each_part if self.leads else ():
+            part.session_back(owner)
 
-    def members_left(self, owner: str, *, blame: bool) -> None:
-        """Gives back what the members of a session have from groups; with ``blame`` they have failed."""
-        if self.leads and self.groups.by_name:
-            self.groups.session_ended(owner, blame=blame)
+    def session_ended(self, owner: str, *, blame: bool) -> None:
+        """Gives back what the streams of a session have; with ``blame`` the session has failed."""
+        for part in self._each_part if self.leads else ():
+            if part.is_busy:
+                part.session_ended(owner, blame=blame)
 
     def end_due(self) -> None:
         """Retracts what owners claim for which ``end_soon`` was called; raises nothing."""
@@ -494,7 +537,7 @@ class HostedSpace:
             most = self.space.limits.actions_per_turn
             large = [owner for owner in owners if len(self.space.claims(owner)) > most]
             for owner in owners:
-                self.ledgers.forget(owner)
+                self.claim_indexes.forget(owner)
             self.sessions.note_ended(owners)
             small = [each for each in owners if each not in large]
             self.space.end(small, self.clock(), submit=self.commits.submit)
@@ -516,7 +559,7 @@ class HostedSpace:
         """
         most = min(most, self.space.limits.actions_per_turn)
         actions = [(RETRACT, handle) for handle in islice(self.space.claims(owner), most)]
-        self.ledgers.forget(owner)
+        self.claim_indexes.forget(owner)
         try:
             self.commits.check_open()
             if actions:
@@ -535,7 +578,7 @@ class HostedSpace:
         """Ends the daemon, without a snapshot, if the space differs from its log."""
         if self.space.damage is not None and self.commits.failure is None:
             logger.critical("space %s: a failed turn could not be undone, the daemon ends", self.name)
-            self.writer.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")
+            self.leading.commits.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space than this one."""
@@ -563,3 +606,8 @@ class HostedSpace:
         exists only while a request holds it or waits for it.
         """
         return self._withdrawals.setdefault(owner, trio.Lock())
+
+
+def no_space(name: str, names: Collection[str]) -> Refused:
+    """Returns the refusal of a name that no space has; ``names`` are the existing ones."""
+    return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")

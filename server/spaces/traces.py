@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.changes import Epoch
     from dataspace.kernel.interests import Interest, Interests
     from dataspace.wire.traceparents import Parent
-    from relay.delivery.gate import Gate
+    from relay.delivery.gate import DurableGate
     from relay.log.notes import Notes
     from relay.log.writer import GroupCommit
     from server.config.principals import Principal
@@ -144,7 +144,7 @@ class Trace:
         self._kept = False
         """True while a gate keeps the epoch from its observers."""
 
-    def queued(self, epoch: int, touched: Sequence[Interest], gate: Gate | None = None) -> None:
+    def queued(self, epoch: int, touched: Sequence[Interest], gate: DurableGate | None = None) -> None:
         """Notes that the log has taken the epoch, which observers of these interests will be sent, behind the
         gate if there is one."""
         self.epoch = epoch

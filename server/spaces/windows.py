@@ -176,10 +176,10 @@ def _pause(micros: int) -> float:
 
 
 def rebuild_windows(space: Space, log: Log, commits: GroupCommit | None = None) -> None:
-    """Has the rules of a space remember what its log says, up to the newest epoch.
+    """Rebuilds the windows of a space's rules from its log.
 
-    From now on ``commits`` note which messages windows do not see, and snapshots say what epochs do not.
-    What cannot be rebuilt is suspended, with the reason: nothing of it keeps a daemon from starting.
+    From now on ``commits`` note which messages windows do not see, and snapshots have the times that epochs
+    lack.  Rules that cannot be rebuilt are suspended, with the reason; the daemon starts all the same.
     O(epochs in the longest window), and O(log) if a rule binds the times of facts and no snapshot has them.
     """
     if commits is not None:

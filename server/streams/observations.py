@@ -19,25 +19,26 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import Closed, ProtocolError, Refused, UsageError
+from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.limits import size_of_pattern
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
-from dataspace.wire.observing import ObserveOptions, Policy, of_another_space
+from dataspace.wire.observing import OPTIONS, ObserveOptions, Policy, of_another_space
 from index.patterns.patterns import skeleton
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
 from relay.delivery.blocks import Blocks
-from relay.delivery.followers import Delivery, Follower
 from relay.delivery.outbox import OutStream, one_of
-from relay.delivery.paced import PacedFollower
+from relay.delivery.paced import PacedMember
+from relay.delivery.queue_members import Delivery, QueueMember
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
 from server.owners.shapes import ObservedShape
-from server.sessions.peer import Peer
+from server.sessions.feeding import Feeder
+from server.sessions.peer import FeederKey, Peer
 from server.streams.replay import (
     ReadCounts,
     ReplaySlots,
@@ -66,7 +67,7 @@ def _unnoticed(_what: str, _seconds: float) -> None:
     """Notes nothing."""
 
 
-class Observations:
+class Observations(Feeder):
     """The streams of one connection and what feeds each."""
 
     def __init__(
@@ -96,7 +97,11 @@ class Observations:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
         peer, hosted = self._peer, self._peer.hosted
         name = spec.get("space", hosted.name)
-        if name != SYSTEM:
+        if name == SYSTEM:
+            peer.permit.check_inspect(f"space {SYSTEM!r}")
+        else:
+            if not peer.permit.open:
+                peer.permit.check_observe(spec.get("pattern"))
             hosted.check_space(name if isinstance(name, str) else repr(name))
             if not hosted.leads:
                 hosted.leader.check_lag(hosted.commits.durable)
@@ -127,11 +132,7 @@ class Observations:
         The opening must follow at once; its errors are found there.
         """
         peer, hosted = self._peer, self._peer.hosted
-        if (
-            len(hosted.space.index) < LARGE
-            or spec.get("kind") == "topic"
-            or spec.get("space", hosted.name) != hosted.name
-        ):
+        if len(hosted.space.index) < LARGE or spec.get("space", hosted.name) != hosted.name:
             return
         try:
             request = read_request(spec)
@@ -180,21 +181,15 @@ class Observations:
                 account.give_shape(shape)
 
     def close(self, stream: OutStream) -> None:
-        """Stops feeding a stream; its interest goes with it."""
+        """Stops feeding a stream."""
         self._give_patterns([stream])
         if self._prepared:
             self._drop_prepared()
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
-        if isinstance(stream.backlog, Follower | Blocks):
+        if isinstance(stream.backlog, QueueMember | Blocks):
             stream.backlog.close()
-        self.forget(stream.number)
-
-    def forget(self, number: int) -> None:
-        """Retracts the interest of a stream, which an earlier connection of the session may have asserted."""
-        if not self._peer.gone:
-            self._peer.own.withdraw(number)
 
     async def close_feeds(self) -> None:
         """Closes what feeds the streams of a connection that has ended, in the lane where they are many:
@@ -204,7 +199,7 @@ class Observations:
 
     def _closing(self) -> Generator[None, None, None]:
         for stream in list(self._peer.streams.values()):
-            if isinstance(stream.backlog, Follower | Blocks):
+            if isinstance(stream.backlog, QueueMember | Blocks):
                 stream.backlog.close()
             yield
 
@@ -215,7 +210,7 @@ class Observations:
         self._give_patterns(self._peer.streams.values())
         self._drop_prepared()
         for stream in self._peer.streams.values():
-            if isinstance(stream.backlog, Follower | Blocks):
+            if isinstance(stream.backlog, QueueMember | Blocks):
                 stream.backlog.close()
 
     def reached(self) -> list[p.Reached]:
@@ -227,7 +222,7 @@ class Observations:
         hosted, reached = self._peer.hosted, dict[int, list[int]]()
         for stream in self._peer.streams.values():
             waiting = stream.backlog
-            if not isinstance(waiting, Follower):
+            if not isinstance(waiting, QueueMember):
                 continue
             if stream in self._replays:
                 self._reach(stream, waiting, stream.replayed, reached)
@@ -236,7 +231,7 @@ class Observations:
         return [p.Reached(at, tuple(numbers)) for at, numbers in reached.items()]
 
     @staticmethod
-    def _reach(stream: OutStream, observation: Follower, at: int, reached: dict[int, list[int]]) -> None:
+    def _reach(stream: OutStream, observation: QueueMember, at: int, reached: dict[int, list[int]]) -> None:
         """Adds a stream that is as far as ``at``, if nothing waits in it and the client has not been
         notified."""
         if (
@@ -264,16 +259,16 @@ class Observations:
             observation.extend(Changes(space.epoch, space.time, rows, flags=SNAPSHOT))
         self._peer.wake(stream)
 
-    def backlog(self, stream: OutStream, request: ObserveOptions) -> Follower:
+    def backlog(self, stream: OutStream, request: ObserveOptions) -> QueueMember:
         """Returns what waits behind a stream; made when it is first asked for."""
         known = stream.backlog
-        if isinstance(known, Follower):
+        if isinstance(known, QueueMember):
             return known
         behind = partial(self._fall_behind, stream, request) if request.policy is Policy.WAIT else None
         made = stream.backlog = (
-            PacedFollower(self._delivery, self._peer.wake, stream, pace=request.pace / 1000)
+            PacedMember(self._delivery, self._peer.wake, stream, pace=request.pace / 1000)
             if request.pace
-            else Follower(self._delivery, self._peer.wake, stream, policy=request.policy, behind=behind)
+            else QueueMember(self._delivery, self._peer.wake, stream, policy=request.policy, behind=behind)
         )
         return made
 
@@ -297,8 +292,6 @@ class Observations:
                 with scope:
                     await trio.lowlevel.checkpoint_if_cancelled()
                     await function(stream, *args)
-            except Closed:
-                pass  # the log, since the daemon ends or leads no longer: the client is sent away
             finally:
                 if scopes.get(stream) is scope:
                     del scopes[stream]
@@ -320,8 +313,8 @@ class Observations:
             except LogFailed:
                 return  # the daemon ends, and the client comes back to the next one
             live = stream.backlog
-            if isinstance(live, Follower) and live.queue is not None and not len(live):
-                marked = hosted.showing.newest
+            if isinstance(live, QueueMember) and live.queue is not None and not len(live):
+                marked = hosted.visibility.newest
                 live.extend(progress_mark(marked))
                 self._peer.wake(stream)
                 hosted.flush()
@@ -335,12 +328,12 @@ class Observations:
             if request.columns:
                 self._reads = ReadCounts(peer, self._system) if self._reads is None else self._reads
                 await replay_columns(
-                    peer, stream, request, slots=self._slots, reads=self._reads, memory=self._delivery.room
+                    peer, stream, request, slots=self._slots, reads=self._reads, memory=self._delivery.budget
                 )
             else:
                 self.backlog(stream, request)
                 await StreamReplay(
-                    peer, self.prepare, self._slots, stream, request, memory=self._delivery.room
+                    peer, self.prepare, self._slots, stream, request, memory=self._delivery.budget
                 ).run()
         except (Refused, ProtocolError) as refusal:
             peer.fail(stream, refusal.code, refusal.text, refusal.url)
@@ -352,3 +345,17 @@ class Observations:
             said = f"a replay of {unparse_pattern(request.pattern):.200} after epoch {request.after}"
             self._took(said, trio.current_time() - began)
         peer.hosted.flush()
+
+
+def _observations(peer: Peer) -> Observations:
+    shared = peer.shared
+    return Observations(
+        peer,
+        system=shared.system,
+        slots=ReplaySlots(peer.limits.replays, shared.replays),
+        delivery=shared.delivery,
+        took=lambda what, seconds: shared.watch.took(peer.who, "replay", what, seconds),
+    )
+
+
+OBSERVATIONS: Final = FeederKey(_observations, OPTIONS)

@@ -29,13 +29,13 @@ from index.patterns.text import unparse_pattern
 from index.values.values import Map, Record, Value
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.delivery.blocks import Blocks
-from relay.delivery.followers import Follower
 from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import READ_AHEAD_BYTES, OutStream
+from relay.delivery.queue_members import QueueMember
 from relay.log.columns import ColumnReplay
 from relay.log.reader import LogReader
-from relay.log.recent import Retelling
+from relay.log.recent import RecentReplay
 from relay.log.replay import Live, Replay, ReplayedLog
 from relay.log.segments import Segment
 from server.lane import Work
@@ -111,7 +111,7 @@ async def _lost(log: LogReader, epoch: int) -> bool:
 def begins_now(hosted: HostedSpace, request: ObserveOptions) -> bool:
     """True if a stream begins with the state now, or has missed nothing of it, and needs no log."""
     if request.live:
-        return not hosted.showing.is_stuck
+        return not hosted.visibility.is_stuck
     after = request.after
     if request.columns or after is None or after != hosted.space.epoch:  # a number that is lost is not there
         return False
@@ -189,7 +189,7 @@ class StreamReplay:
         self.slots = slots
         self.stream = stream
         self.request = request
-        assert isinstance(stream.backlog, Follower)
+        assert isinstance(stream.backlog, QueueMember)
         self.observation = stream.backlog
         self.work = peer.work()
         self._state = HeldState(memory)
@@ -257,7 +257,7 @@ class StreamReplay:
         form = skeleton(request.pattern)
         async with self.work:
             await self.prepare(request.pattern, self.work)
-        retelling = Retelling(recent, form, after)
+        retelling = RecentReplay(recent, form, after)
         async with self.work:
             while retelling.step():
                 if self.work.is_over:
@@ -390,7 +390,7 @@ class StreamReplay:
         return self.stream.sated or self.observation.full
 
     async def _wait_room(self) -> None:
-        """Lets other tasks run, and waits while the stream is full."""
+        """Yields to other tasks, and waits while the stream is full."""
         await trio.lowlevel.checkpoint()
         while self._is_full:
             await self.stream.wait_taken()

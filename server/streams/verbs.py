@@ -28,6 +28,7 @@ from server.features import Feature
 from server.owners.bearers import parted
 from server.owners.turn_numbers import ORIGIN_EPOCHS
 from server.sessions.peer import Peer
+from server.streams.observations import OBSERVATIONS
 from server.streams.replay import column_replay, from_log, read_request
 
 LOOKED_AT: Final = 128
@@ -168,7 +169,7 @@ async def _within_state(reader: Peer, arguments: Arguments) -> Value:
 async def _acknowledge(reader: Peer, arguments: Arguments) -> Value:
     """Stores that a named reader has acknowledged all epochs up to one, or removes the reader."""
     hosted, name = reader.hosted, arguments["reader"]
-    log = hosted.own_log
+    log = hosted.leading.log
     reader.permit.check_reads()
     reader.permit.check_reader(name)
     if arguments["forget"]:
@@ -316,4 +317,8 @@ VERBS: Final[Mapping[str, Callable[[Peer, Arguments], Awaitable[Value]]]] = {
     "who": _who,
 }
 
-FEATURE: Final = Feature(name="streams", verbs=lambda _: VERBS)
+FEATURE: Final = Feature(
+    name="streams",
+    verbs=lambda _: VERBS,
+    streams={"observe": OBSERVATIONS, "columns": OBSERVATIONS},
+)

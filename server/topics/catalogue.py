@@ -34,40 +34,42 @@ MAX_RETAIN: Final = 256 << 20
 class TopicEntry:
     """A topic in the catalogue: its steps, and the session that may end it."""
 
-    ledger: StepLog
+    step_log: StepLog
     owner: int
     account: Account | None = None
     """The account that the topic counts for until it ends."""
     feeds: dict[int, Feed] = field(default_factory=dict)
     fall_back: dict[int, Callable[[], None]] = field(default_factory=dict)
-    """By the subscription: has a subscriber of a followed topic read the disk again."""
-    room: trio.Event = field(default_factory=trio.Event)
+    """By the subscription: moves a subscriber of a followed topic back to the disk."""
+    has_room: trio.Event = field(default_factory=trio.Event)
     completed: trio.Event = field(default_factory=trio.Event)
+    skipped: Refused = field(default_factory=lambda: Refused("", ""))
+    """What subscribers are told that read on from before what a follower could not read any more."""
 
     @property
     def topic(self) -> Topic:
         """The topic itself, for its subscribers."""
-        return self.ledger.topic
+        return self.step_log.topic
 
     @property
     def number(self) -> int:
         """The identity of the topic."""
-        return self.ledger.number
+        return self.step_log.number
 
     @property
     def durable(self) -> bool:
         """True if the topic is on disk."""
-        return not self.ledger.in_memory
+        return not self.step_log.in_memory
 
     @property
     def budget(self) -> int:
         """Bytes that the topic may retain in memory."""
-        return 0 if self.durable else self.ledger.retain
+        return 0 if self.durable else self.step_log.retain
 
     @property
     def held(self) -> int:
         """Bytes that the topic retains in memory."""
-        return 0 if self.durable else self.ledger.size
+        return 0 if self.durable else self.step_log.size
 
     @property
     def full(self) -> bool:
@@ -87,11 +89,11 @@ class TopicEntry:
 
     def make_room(self) -> None:
         """Wakes the publishers that wait for capacity."""
-        self.room.set()
-        self.room = trio.Event()
+        self.has_room.set()
+        self.has_room = trio.Event()
 
     def send_back(self) -> None:
-        """Has the subscribers of a followed topic that read too slowly read the disk, at their own pace."""
+        """Moves slow subscribers of a followed topic to the disk, which they read at their own pace."""
         for number, feed in list(self.feeds.items()):
             if feed.full:
                 self.fall_back[number]()
@@ -190,6 +192,19 @@ class Topics:
         url = (self._elsewhere() or Refused("", "")).url
         return Refused("behind", f"later times of topic {entry.topic.name!r} were seen elsewhere", url)
 
+    def skip(self, entry: TopicEntry, step_log: StepLog) -> None:
+        """Goes on with a topic as it is later than what a follower had read, and ends its subscriptions.
+
+        Where retention has deleted epochs, subscribers are told so.  Else only steps are gone that are of
+        none, as those of producers that have left: subscribers come back, and begin where they were.
+        """
+        name, are_gone = entry.topic.name, step_log.oldest > entry.step_log.completed + 1
+        code, what = ("epoch-gone", "times") if are_gone else ("behind", "steps")
+        entry.skipped = Refused(code, f"{what} of topic {name!r} went before this follower had read them")
+        entry.step_log = step_log
+        entry.fail(entry.skipped)
+        entry.look()
+
     def check_same(self, entry: TopicEntry, number: Value) -> None:
         """Raises ``Refused`` if a topic is not the one with this number."""
         if number != entry.number:
@@ -212,8 +227,8 @@ class Topics:
         if self._retained + retain > self._most_retained:
             limit = f"the limit is limits.retained_bytes={self._most_retained}"
             raise Refused("limit", f"topics in memory to retain {self._retained + retain} bytes, {limit}")
-        ledger = StepLog(Topic(name, order, partitions), self.number(), retain=retain)
-        return TopicEntry(ledger, owner)
+        step_log = StepLog(Topic(name, order, partitions), self.number(), retain=retain)
+        return TopicEntry(step_log, owner)
 
     def check_another(self) -> None:
         """Raises ``Refused`` if there are as many topics as allowed."""
@@ -283,9 +298,3 @@ class Topics:
 def has_ended(entry: TopicEntry) -> Refused:
     """Returns the refusal to a subscriber that was not told everything when its topic ended."""
     return Refused("no-topic", f"topic {entry.topic.name!r} has ended")
-
-
-def is_skipped(entry: TopicEntry) -> Refused:
-    """Returns the refusal to a subscriber for which this follower was too slow."""
-    name = entry.topic.name
-    return Refused("epoch-gone", f"times of topic {name!r} went before this follower had read them")

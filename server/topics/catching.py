@@ -53,7 +53,7 @@ class TopicStream:
             catching: CatchUp | None = reading()
         except Refused as refusal:
             elsewhere = refusal.code == "epoch-ahead" and self.durable.following is not None
-            archived = refusal.code == "epoch-gone" and self.durable.may_cover(self.entry.ledger)
+            archived = refusal.code == "epoch-gone" and self.durable.may_cover(self.entry.step_log)
             if not elsewhere and not archived:
                 raise
             catching = None
@@ -61,7 +61,7 @@ class TopicStream:
         self.peer.start(self._catch_up, catching, reading, scope)
 
     def fall_back(self) -> None:
-        """Has a subscriber that was up to date read the disk again."""
+        """Moves a subscriber that was up to date back to the disk."""
         if self._catching is None:
             self.entry.topic.unsubscribe(self.number)
             self.begin(None)

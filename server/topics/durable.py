@@ -16,9 +16,9 @@ import trio
 
 from dataspace.errors import Refused
 from dataspace.topics.times import Antichain, Order
-from relay.following.topics import TopicsFollowing
 from relay.journal import history
 from relay.journal.followed import FollowedJournal
+from relay.journal.following import TopicsFollowing
 from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader, recovered
 from relay.journal.rows import Ended
@@ -29,7 +29,7 @@ from relay.topics.feed import CatchUp, Feed
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from server.owners.leases import Deadlines
-from server.topics.catalogue import TopicEntry, Topics, has_ended, is_skipped
+from server.topics.catalogue import TopicEntry, Topics, has_ended
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class DurableTopics:
         for slot in journal.slots():
             followed = self._entries.get(slot)
             try:
-                is_whole = followed is not None and journal.has_all(followed.ledger)
+                is_whole = followed is not None and journal.has_all(followed.step_log)
                 found[slot] = None if is_whole else recovered(journal, slot)
             except LogDamaged as damage:
                 if not accept_damage:
@@ -112,34 +112,34 @@ class DurableTopics:
         return found
 
     def open(self, journal: Journal, found: Recovered) -> None:
-        """Has the topics of a journal written on; producers that may not be away have crashed.
+        """Opens the topics of a journal for writing; producers that may not be away have crashed.
 
         A topic that was followed goes on as it is, with its subscribers.
         """
         self.writer = TopicWriter(
-            journal, self._written, self._retention, lambda ledger: self.needed(ledger.number)
+            journal, self._written, self._retention, lambda step_log: self.needed(step_log.number)
         )
         self.is_open, self.following = True, None
         self._topics.number_from_now()
         for slot in [each for each in self._entries if each not in found]:
             self._end_followed(slot, whole=False)
-        for slot, ledger in found.items():
-            if ledger is None:
-                self._entries[slot].ledger.write = self.writer.note
+        for slot, step_log in found.items():
+            if step_log is None:
+                self._entries[slot].step_log.write = self.writer.note
                 continue
             if slot in self._entries:
                 self._end_followed(slot, whole=False)
-            ledger.write = self.writer.note
-            self._topics.enlist(self._kept(TopicEntry(ledger, 0)))
+            step_log.write = self.writer.note
+            self._topics.enlist(self._kept(TopicEntry(step_log, 0)))
         for entry in list(self._entries.values()):
-            for producer in list(entry.ledger.members):
+            for producer in list(entry.step_log.members):
                 self.detach(entry, producer, "the daemon was started again")
         if self._entries:
             logger.info("recovered %d durable topics", len(self._entries))
 
     def _kept(self, entry: TopicEntry) -> TopicEntry:
-        self._entries[entry.ledger.slot] = entry
-        self._next_slot = max(self._next_slot, entry.ledger.slot + 1)
+        self._entries[entry.step_log.slot] = entry
+        self._next_slot = max(self._next_slot, entry.step_log.slot + 1)
         return entry
 
     def make(
@@ -151,21 +151,21 @@ class DurableTopics:
         if not 0 < retain <= MAX_DURABLE_RETAIN:
             raise Refused("limit", f"retain={retain} bytes, limit {MAX_DURABLE_RETAIN}")
         topic = Topic(name, order, partitions, lasting=True)
-        ledger = StepLog(topic, self._topics.number(), self._next_slot, retain, self.writer.note, age=age)
-        return self._kept(TopicEntry(ledger, owner))
+        step_log = StepLog(topic, self._topics.number(), self._next_slot, retain, self.writer.note, age=age)
+        return self._kept(TopicEntry(step_log, owner))
 
     def begin(self, entry: TopicEntry) -> None:
         """Writes the beginning of a topic, before any step of it."""
         self.check_room()
-        self.writer.keep(entry.ledger)
+        self.writer.keep(entry.step_log)
 
     def end(self, entry: TopicEntry) -> None:
         """Ends a durable topic; does nothing for one in memory."""
         if entry.durable:
-            for producer in entry.ledger.members:
+            for producer in entry.step_log.members:
                 self._come_back(producer)
-            del self._entries[entry.ledger.slot]
-            self.writer.end(entry.ledger)
+            del self._entries[entry.step_log.slot]
+            self.writer.end(entry.step_log)
             self.moved()
 
     def check_room(self) -> None:
@@ -173,9 +173,9 @@ class DurableTopics:
         if self.writer.full is not None:
             raise Refused("disk-full", f"durable topics take nothing: {self.writer.full}")
 
-    def _written(self, ledgers: Sequence[StepLog]) -> None:
-        for ledger in ledgers:
-            entry = self._entries.get(ledger.slot)
+    def _written(self, step_logs: Sequence[StepLog]) -> None:
+        for step_log in step_logs:
+            entry = self._entries.get(step_log.slot)
             if entry is not None:
                 self._look(entry)
         self.moved()
@@ -184,7 +184,7 @@ class DurableTopics:
         self._flush()
 
     def _look(self, entry: TopicEntry) -> None:
-        """Has the readers of a topic look at what is on disk; raises nothing.
+        """Wakes the readers of a topic, for steps that are on disk now; raises nothing.
 
         After an error once more: readers that were not woken would wait for the topic's next step.
         """
@@ -210,17 +210,17 @@ class DurableTopics:
             journal,
             appeared=self._follow,
             moved=self._moved,
-            ended=lambda ledger, whole: self._end_followed(ledger.slot, whole=whole),
+            ended=lambda step_log, whole: self._end_followed(step_log.slot, whole=whole),
             skipped=self._skip,
             flush=self._flush,
         )
         self.following.begin()
 
-    def _follow(self, ledger: StepLog) -> None:
-        self._topics.enlist(self._kept(TopicEntry(ledger, 0)))
+    def _follow(self, step_log: StepLog) -> None:
+        self._topics.enlist(self._kept(TopicEntry(step_log, 0)))
 
-    def _moved(self, ledger: StepLog) -> None:
-        entry = self._entries[ledger.slot]
+    def _moved(self, step_log: StepLog) -> None:
+        entry = self._entries[step_log.slot]
         entry.send_back()
         entry.look()
         self.moved()
@@ -233,11 +233,8 @@ class DurableTopics:
         self._topics.end(entry)
         self.moved()
 
-    def _skip(self, before: StepLog, ledger: StepLog) -> None:
-        entry = self._entries[before.slot]
-        entry.ledger = ledger
-        entry.fail(is_skipped(entry))
-        entry.look()
+    def _skip(self, before: StepLog, step_log: StepLog) -> None:
+        self._topics.skip(self._entries[before.slot], step_log)
 
     @property
     def journal(self) -> JournalReader:
@@ -249,7 +246,7 @@ class DurableTopics:
 
         Raises ``Refused("behind")``, with the address of the leader, if that takes long.
         """
-        await self.cover(entry.ledger)
+        await self.cover(entry.step_log)
         with trio.move_on_after(PATIENCE):
             while self._topics.is_listed(entry):
                 try:
@@ -268,9 +265,9 @@ class DurableTopics:
         if self.following is None:
             return
         with trio.move_on_after(PATIENCE):
-            while entry.ledger.completed_durable < number and self._topics.is_listed(entry):
+            while entry.step_log.completed_durable < number and self._topics.is_listed(entry):
                 await entry.completed.wait()
-        if entry.ledger.completed_durable < number:
+        if entry.step_log.completed_durable < number:
             raise self._topics.behind(entry)
 
     async def read(self, question: Callable[[JournalReader], T], *, past: bool = False) -> T:
@@ -287,65 +284,70 @@ class DurableTopics:
         await followed.look_now()
         return await trio.to_thread.run_sync(question, self.journal, limiter=limiter)
 
-    async def read_from(self, ledger: StepLog, number: int, question: Callable[[JournalReader], T]) -> T:
+    async def read_from(self, step_log: StepLog, number: int, question: Callable[[JournalReader], T]) -> T:
         """Returns an answer about completed epochs from a number on, wherever they are, as ``read``.
 
         Raises ``Refused("archive-away")`` where the archive is needed and cannot be reached.
         """
-        if number < ledger.oldest:
-            await self.cover(ledger)
+        if number < step_log.oldest:
+            await self.cover(step_log)
         try:
-            return await self.read(question, past=number < ledger.oldest)
+            return await self.read(question, past=number < step_log.oldest)
         except (LogDamaged, Refused):
-            if number >= ledger.oldest or not await self.cover(ledger):
+            if number >= step_log.oldest or not await self.cover(step_log):
                 raise
         return await self.read(question, past=True)
 
-    async def read_since(self, ledger: StepLog, since: Antichain, question: Callable[..., T]) -> T:
+    async def read_since(self, step_log: StepLog, since: Antichain, question: Callable[..., T]) -> T:
         """Returns an answer about the epochs at or after some times, wherever they are, as ``read_from``.
 
-        ``question`` is a function of ``history`` of the journal, ``ledger`` and ``of``, what is sought.
+        ``question`` is a function of ``history`` of the journal, ``step_log`` and ``of``, what is sought.
         A topic that is followed lets epochs go at any moment, also such as its archive was not known to have:
         then it is asked again.
         """
         while True:
-            if history.sought(ledger, since).is_before:
-                await self.cover(ledger)
-            of = history.sought(ledger, since)
-            if of.is_before and of.archive is None and self.may_cover(ledger):
+            of = history.sought(step_log, since)
+            if of.is_before:
+                await self.cover(step_log)
+                of = history.sought(step_log, since)
+            if of.is_before and of.archive is None and self.may_cover(step_log):
                 continue
             try:
-                return await self.read(partial(question, ledger=ledger, of=of), past=of.is_before)
+                return await self.read(partial(question, step_log=step_log, of=of), past=of.is_before)
             except (LogDamaged, Refused):
-                if of.oldest == ledger.oldest:
+                if of.oldest == step_log.oldest:
                     raise
 
-    def may_cover(self, ledger: StepLog) -> bool:
+    def may_cover(self, step_log: StepLog) -> bool:
         """True if ``cover`` would look at the archive."""
-        return self.lend is not None and not ledger.is_covered and self._covered.get(ledger) != ledger.oldest
+        return (
+            self.lend is not None
+            and not step_log.is_covered
+            and self._covered.get(step_log) != step_log.oldest
+        )
 
-    async def cover(self, ledger: StepLog) -> bool:
-        """Has a step log read in its archive what is not on disk any more; True if that was looked for.
+    async def cover(self, step_log: StepLog) -> bool:
+        """Opens the archive of a step log whose oldest steps are no longer on disk; True if it looked.
 
         Raises ``Refused("archive-away")`` if the archive cannot be reached.
         """
-        oldest = ledger.oldest
-        if self.lend is None or not self.may_cover(ledger):
+        oldest = step_log.oldest
+        if self.lend is None or not self.may_cover(step_log):
             await trio.lowlevel.checkpoint()
             return False
-        await trio.to_thread.run_sync(self.lend, ledger, limiter=self._past_readers)
-        if not self.is_away(ledger):
-            self._covered[ledger] = oldest
+        await trio.to_thread.run_sync(self.lend, step_log, limiter=self._past_readers)
+        if not self.is_away(step_log):
+            self._covered[step_log] = oldest
         return True
 
-    def is_away(self, ledger: StepLog) -> bool:
+    def is_away(self, step_log: StepLog) -> bool:
         """True if the archive lacks epochs that it is known to have had and that are not held here."""
-        archive, had = ledger.archive, min(ledger.archived[1], ledger.oldest - 1)
+        archive, had = step_log.archive, min(step_log.archived[1], step_log.oldest - 1)
         return self.lend is not None and (0 if archive is None else archive.completed) < had
 
-    def ledgers(self) -> list[StepLog]:
+    def step_logs(self) -> list[StepLog]:
         """Returns the step logs of all durable topics."""
-        return [each.ledger for each in self._entries.values()]
+        return [each.step_log for each in self._entries.values()]
 
     async def read_past(
         self, entry: TopicEntry, feed: Feed, catching: CatchUp, wait_taken: Callable[[], Awaitable[None]]
@@ -354,12 +356,12 @@ class DurableTopics:
 
         Raises ``Refused`` if retention, or the end of the topic, overtakes it.
         """
-        ledger, since = catching.ledger, catching.since
+        step_log, since = catching.step_log, catching.since
         if not catching.has_begun:
-            catching.begin(await self.read_since(ledger, since, history.beginning))
+            catching.begin(await self.read_since(step_log, since, history.beginning))
         while self._topics.is_listed(entry):
-            if entry.ledger is not ledger:
-                raise is_skipped(entry)
+            if entry.step_log is not step_log:
+                raise entry.skipped
             # A thread is waited for to its end: the stream may be closed since.
             await trio.lowlevel.checkpoint_if_cancelled()
             if not feed.has_room:
@@ -369,10 +371,10 @@ class DurableTopics:
                 return
             try:
                 steps = await self.read(
-                    lambda journal: history.steps_after(journal, ledger, catching.at), past=True
+                    lambda journal: history.steps_after(journal, step_log, catching.at), past=True
                 )
             except (LogDamaged, Refused):
-                if await self.cover(ledger):
+                if await self.cover(step_log):
                     continue
                 catching.check_retained()
                 if self._topics.is_listed(entry):
@@ -393,20 +395,20 @@ class DurableTopics:
 
     def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
         """Notes that a producer has lost its connection: it may resume within its time, or has crashed."""
-        ledger = entry.ledger
+        step_log = entry.step_log
         self._attached.pop(producer, None)
-        away = ledger.members[producer].away
+        away = step_log.members[producer].away
         if away:
             self._places[str(producer)] = (entry, producer)
             self._away.renew(str(producer), trio.current_time() + away / 1000)
         else:
-            ledger.crash(producer, reason)
+            step_log.crash(producer, reason)
 
     def crash(self, entry: TopicEntry, producer: int, reason: str) -> None:
-        """Has a producer crash that is still there."""
+        """Crashes a producer, if it is still there."""
         self._come_back(producer)
-        if producer in entry.ledger.members:
-            entry.ledger.crash(producer, reason)
+        if producer in entry.step_log.members:
+            entry.step_log.crash(producer, reason)
 
     def gone(self, producer: int) -> None:
         """Notes that a producer has left or crashed."""
@@ -419,8 +421,8 @@ class DurableTopics:
     def _lapsed(self, names: Sequence[str]) -> None:
         for name in names:
             entry, producer = self._places.get(name, (None, 0))
-            if entry is not None and (member := entry.ledger.members.get(producer)) is not None:
-                entry.ledger.crash(producer, f"it did not come back within {member.away / 1000:g} s")
+            if entry is not None and (member := entry.step_log.members.get(producer)) is not None:
+                entry.step_log.crash(producer, f"it did not come back within {member.away / 1000:g} s")
             self._places.pop(name, None)
         self._flush()
 
@@ -430,4 +432,4 @@ class DurableTopics:
         """Ends producers that do not resume in time, and deletes what is past retention; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._away.run)
-            nursery.start_soon(self.writer.trim_aged, self.ledgers)
+            nursery.start_soon(self.writer.trim_aged, self.step_logs)

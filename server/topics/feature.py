@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN
 from server.features import DaemonTask, Feature, Measured
 from server.metrics import Buckets, Metric
 from server.parts import PartKey
+from server.topics.following import CONNECTION
 from server.topics.part import TOPICS, DaemonTopics
 from server.topics.verbs import TopicVerbs
 
@@ -103,13 +105,8 @@ def _make(daemon: DaemonState) -> None:
     daemon.parts.add(FRONTIERS, Frontiers())
 
 
-def _joins(daemon: DaemonState, hosted: HostedSpace) -> None:
-    """Groups divide topics as well."""
-    hosted.groups.topics = daemon.parts[TOPICS].divided
-
-
 def _verbs(daemon: DaemonState) -> Mapping[str, Verb]:
-    return TopicVerbs(daemon.parts[TOPICS].connections).table()
+    return TopicVerbs(daemon.parts[TOPICS]).table()
 
 
 def _leads(daemon: DaemonState, spaces: Sequence[HostedSpace]) -> Sequence[DaemonTask]:
@@ -129,8 +126,10 @@ def _figures(daemon: DaemonState) -> TopicFigures:
 FEATURE: Final = Feature(
     name="topics",
     make=_make,
-    joins=_joins,
     verbs=_verbs,
+    streams={"topic": CONNECTION},
+    packets={p.Produce: CONNECTION},
+    routes="topics.routes",
     leads=_leads,
     status=lambda daemon, _: {"topics": len(daemon.parts[TOPICS].catalogue)},
     metrics=Measured(_figures, METRICS),

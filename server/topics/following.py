@@ -8,7 +8,6 @@ durable topic is answered when it is on disk; a producer that may not be away cr
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,10 +30,12 @@ from relay.store.errors import LogFailed
 from relay.topics.feed import CatchUp, Feed, Teller
 from relay.topics.topic import MAX_PARTITIONS
 from server.lane import SLICE_SECONDS
-from server.sessions.peer import Peer
+from server.sessions.feeding import Feeder
+from server.sessions.peer import FeederKey, Peer
 from server.topics.catalogue import TopicEntry, Topics
 from server.topics.catching import TopicStream
 from server.topics.durable import MAX_AWAY
+from server.topics.part import TOPICS
 
 logger = logging.getLogger("dataspace")
 
@@ -69,6 +70,12 @@ class Producer:
 
     entry: TopicEntry
     unanswered: int = 0
+    refused: Refused | None = None
+    """Why a step did not find room on the disk, after which none is carried out but a crash."""
+
+
+def _is_crash(step: Value) -> bool:
+    return isinstance(step, tuple) and step[:1] == (forms.CRASH,)
 
 
 def stays(peer: Peer, refusal: Refused) -> Refused:
@@ -79,7 +86,7 @@ def stays(peer: Peer, refusal: Refused) -> Refused:
     return Refused(p.TOPICS_ELSEWHERE, f"topics are led with space {MAIN!r}: {refusal.text}", refusal.url)
 
 
-class TopicConnection:
+class TopicConnection(Feeder):
     """The producers and subscriptions of one connection."""
 
     def __init__(self, peer: Peer, topics: Topics, durable: DurableTopics) -> None:
@@ -96,6 +103,8 @@ class TopicConnection:
 
     def join(self, name: str, arguments: Arguments) -> Value:
         """Makes this connection a producer of a topic, which is created if there is none of that name."""
+        if self._peer.gone:  # by a goodbye in the same write: nobody would end the producer
+            raise Refused("no-producer", "the connection has ended")
         if len(self._producers) >= MAX_PRODUCERS:
             said = f"{len(self._producers)} producers of one connection, limit {MAX_PRODUCERS}"
             raise Refused("limit", f"{said}: end some, or open another connection")
@@ -142,10 +151,10 @@ class TopicConnection:
     def _come_back(self, entry: TopicEntry, arguments: Arguments) -> Value:
         """Attaches a disconnected producer to this connection, if there is one of the given name."""
         name, back = self._name(arguments), arguments["back"]
-        ledger = entry.ledger
-        number = ledger.named(name)
+        step_log = entry.step_log
+        number = step_log.named(name)
         if number is not None:
-            member = ledger.members[number]
+            member = step_log.members[number]
             self._durable.attach(number, self.detach)
             self._producers[number] = Producer(entry)
             self._system.state([self._publication(number, entry)], [])
@@ -159,8 +168,8 @@ class TopicConnection:
                     "sent": tuple(member.sent.items()),
                 }
             )
-        if back and name in ledger.departed:
-            return Map({"producer": None, "id": entry.number, "taken": ledger.departed[name], "held": ()})
+        if back and name in step_log.departed:
+            return Map({"producer": None, "id": entry.number, "taken": step_log.departed[name], "held": ()})
         if back:
             raise Refused("no-producer", f"producer {name!r} has crashed: it was away for too long")
         return None
@@ -170,7 +179,7 @@ class TopicConnection:
         time = arguments["time"]
         entry.topic.check_join(at, time)
         if not entry.durable:
-            start = entry.ledger.join(number, at, time)
+            start = entry.step_log.join(number, at, time)
         else:
             self._durable.check_room()
             name, away = self._name(arguments), arguments["away"]
@@ -183,7 +192,7 @@ class TopicConnection:
                 if time is not None:
                     entry.topic.order.check(time)
                 self._durable.begin(entry)
-            start = entry.ledger.join(number, at, time, name=name, away=away)
+            start = entry.step_log.join(number, at, time, name=name, away=away)
             self._durable.attach(number, self.detach)
         if not self._topics.is_listed(entry):
             entry.account = self._peer.account
@@ -206,10 +215,11 @@ class TopicConnection:
         at = entry.topic.partition_of(number)
         return Record("publication", entry.topic.name, at, number, self._peer.session_id)
 
-    async def produce(self, packet: p.Produce, size: int) -> None:
+    async def hear(self, packet: p.Packet) -> None:
         """Applies the steps of a producer, and answers; raises ``ProtocolError`` as ``_apply``."""
+        assert isinstance(packet, p.Produce)  # as the feature says
         try:
-            await self._apply(packet, size)
+            await self._apply(packet, self._peer.door.size)
         except Refused as refusal:
             self._peer.say(p.Denied(packet.number, refusal.code, refusal.text[:4000], url=refusal.url))
         except UsageError as error:
@@ -247,7 +257,16 @@ class TopicConnection:
                     await work.pass_on()
                     until = perf_counter() + SLICE_SECONDS
                 self._producer(packet.producer)  # what came before may have been its last step
+                # What was sent behind a step that found no room would complete its epoch without it.
+                if producer.refused is not None and not (
+                    isinstance(step, tuple) and step[:1] == (forms.CRASH,)
+                ):
+                    raise producer.refused
                 self._carry_out(packet.producer, producer, step)
+        except Refused as refusal:
+            if refusal.code == "disk-full":
+                producer.refused = refusal
+            raise
         finally:
             work.leave()
 
@@ -271,7 +290,7 @@ class TopicConnection:
     async def _answer_later(self, producer: Producer, number: int, size: int) -> None:
         while producer.entry.full:
             with trio.move_on_after(JUDGED):
-                await producer.entry.room.wait()
+                await producer.entry.has_room.wait()
             producer.entry.judge(trio.current_time())
         producer.unanswered -= size
         self._peer.say(p.Answer(number, None))
@@ -288,22 +307,22 @@ class TopicConnection:
             case (forms.SEND, time, bytes(items)):
                 self._check_batch(entry, items)
                 entry.topic.check_room(number, time, ())  # type: ignore[arg-type]  # it checks it
-                entry.ledger.send(number, time, items)  # type: ignore[arg-type]  # send checks it
+                entry.step_log.send(number, time, items)  # type: ignore[arg-type]  # send checks it
             case (forms.FINISH, time, bytes(items), changes):
                 self._check_batch(entry, items)
                 changed = _changed(changes)
                 entry.topic.check_room(number, time, changed)  # type: ignore[arg-type]  # as above
-                entry.ledger.finish(number, time, items, changed)  # type: ignore[arg-type]  # as above
+                entry.step_log.finish(number, time, items, changed)  # type: ignore[arg-type]  # as above
             case (forms.CHANGE, changes):
                 changed = _changed(changes)
                 entry.topic.check_room(number, None, changed)
-                entry.ledger.progress(number, changed)
+                entry.step_log.progress(number, changed)
             case (forms.LEAVE,):
                 self._gone(number)
-                entry.ledger.leave(number)
+                entry.step_log.leave(number)
             case (forms.CRASH, str(reason)):
                 self._gone(number)
-                entry.ledger.crash(number, reason[:4096])
+                entry.step_log.crash(number, reason[:4096])
             case _:
                 raise Refused("bad-request", f"no step of a producer: {step!r:.80}")
 
@@ -340,6 +359,13 @@ class TopicConnection:
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream with the messages of a topic; ``Refused`` or ``UsageError``."""
+        self._peer.permit.check_topic("subscribe", str(spec.get("topic")))
+        try:
+            self._open(stream, spec)
+        except Refused as refusal:
+            raise stays(self._peer, refusal) from None
+
+    def _open(self, stream: OutStream, spec: Map) -> None:
         unknown = [str(name) for name in spec if name not in OPTIONS]
         if unknown:
             raise Refused("bad-request", f"no option {unknown[0]!r}, known are {', '.join(sorted(OPTIONS))}")
@@ -357,7 +383,7 @@ class TopicConnection:
             if isinstance(given, tuple) and len(given) > most:
                 raise Refused("limit", f"{len(given)} elements of {what}, limit {most}")
         peer = self._peer
-        gate = entry.ledger if entry.durable else None
+        gate = entry.step_log if entry.durable else None
         feed = Feed(lambda: peer.wake(stream), entry.make_room, wait=policy == "wait", gate=gate)
         stream.backlog = feed
         chosen: list[int] = list(dict.fromkeys(partitions))  # type: ignore[arg-type]  # checked by the topic
@@ -377,7 +403,7 @@ class TopicConnection:
         tell, over = Teller(feed), partial(self._over, stream)
 
         def reading(times: tuple[Time, ...] | None) -> CatchUp:
-            return CatchUp(entry.ledger, number, chosen, times, tell, over)
+            return CatchUp(entry.step_log, number, chosen, times, tell, over)
 
         found = TopicStream(entry, number, facts, stream, feed, self._peer, self._durable, reading)
         self._streams[stream] = found
@@ -388,7 +414,7 @@ class TopicConnection:
                 found.begin(as_of)
             else:
                 catching = reading(as_of)
-                catching.begin(entry.ledger.tail_begin())
+                catching.begin(entry.step_log.tail_begin())
                 catching.finish()
         except (UsageError, Refused):
             del self._streams[stream]
@@ -406,10 +432,6 @@ class TopicConnection:
         self._peer.wake(stream)
         if isinstance(feed, Feed):
             self._durable.when_durable(feed.look)
-
-    def reached(self) -> Sequence[p.Packet]:
-        """Returns nothing: a subscription states its progress in its own messages."""
-        return ()
 
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream, if it was fed from here."""
@@ -438,7 +460,7 @@ class TopicConnection:
             if self._topics.is_listed(entry) and entry.durable:
                 self._durable.detach(entry, number, reason)
             elif self._topics.is_listed(entry):
-                entry.ledger.crash(number, reason)
+                entry.step_log.crash(number, reason)
                 self._topics.retire(entry)
         except (LogFailed, Closed):
             pass  # the daemon is ending, and the next one marks it as crashed
@@ -449,26 +471,12 @@ class TopicConnection:
                 self._durable.crash(entry, number, "a defect where its connection had ended")
 
 
-class TopicConnections:
-    """The topics of one daemon, and by the number of a peer what it publishes and subscribes."""
+def _connection(peer: Peer) -> TopicConnection:
+    topics = peer.shared.parts[TOPICS]
+    return TopicConnection(peer, topics.catalogue, topics.durable)
 
-    def __init__(self, topics: Topics, durable: DurableTopics) -> None:
-        self.topics: Final = topics
-        self.durable: Final = durable
-        self._by_number: dict[int, TopicConnection] = {}
 
-    def of(self, peer: Peer) -> TopicConnection:
-        """Returns what a connected peer publishes and subscribes."""
-        return self._by_number[peer.number]
-
-    def connect(self, peer: Peer) -> TopicConnection:
-        """Returns what a new peer publishes and subscribes: nothing yet.  It is kept until ``disconnect``."""
-        made = self._by_number[peer.number] = TopicConnection(peer, self.topics, self.durable)
-        return made
-
-    def disconnect(self, peer: Peer) -> None:
-        """Forgets a peer that has ended."""
-        del self._by_number[peer.number]
+CONNECTION: Final = FeederKey(_connection, OPTIONS)
 
 
 def _check_items(items: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The topics of a daemon: those in memory, those on disk, what groups read of them, and who uses them."""
+"""The topics of a daemon: those in memory, those on disk, and who uses them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from relay.store.errors import closed_on_failure
 from server.parts import PartKey
 from server.spaces.space import now
 from server.topics.catalogue import Topics
-from server.topics.dividing import DividedTopics
 from server.topics.durable import DurableTopics, Recovered
-from server.topics.following import TopicConnections
 
 if TYPE_CHECKING:
     from dataspace.errors import Refused
@@ -33,11 +31,6 @@ class DaemonTopics:
         self.durable = DurableTopics(
             self.catalogue, daemon.flushing.flush, lambda: daemon.main.settings.retention
         )
-        self.durable.needed = self._needed
-        self.durable.moved = self._moved
-        self.divided = DividedTopics(self.catalogue, self.durable)
-        """What groups read of durable topics."""
-        self.connections = TopicConnections(self.catalogue, self.durable)
 
     def open_journal(self) -> tuple[Journal, Recovered]:
         """Opens the durable topics, to be written; blocks, for each topic."""
@@ -47,7 +40,7 @@ class DaemonTopics:
             return journal, self.durable.recovered(journal, accept_damage=accept_damage)
 
     def open(self, journal: Journal, found: Recovered) -> None:
-        """Has the durable topics go on, in a daemon that leads."""
+        """Opens the durable topics of a daemon that leads."""
         self.durable.open(journal, found)
 
     def follow(self) -> None:
@@ -68,16 +61,6 @@ class DaemonTopics:
         """Returns the refusal of what only a leader has, in a daemon that follows."""
         return None if self._daemon.leads else self._daemon.main.leader.refusal()
 
-    def _needed(self, topic: int) -> int | None:
-        """Returns the completed epoch after which groups need a topic, by its identity; None if none does."""
-        known = [each.groups.noted.needs_of_topic(topic) for each in self._daemon.spaces.values()]
-        return min([each for each in known if each is not None], default=None)
-
-    def _moved(self) -> None:
-        for hosted in self._daemon.spaces.values():
-            if hosted.groups.of_topics:
-                hosted.groups.topics_moved.set()
-
 
 TOPICS: Final = PartKey[DaemonTopics]("topics")
 
@@ -85,7 +68,9 @@ TOPICS: Final = PartKey[DaemonTopics]("topics")
 def writers_of(daemon: DaemonState) -> list[tuple[str, GroupCommit | TopicWriter]]:
     """Returns all writers to the disk, by name; none in a daemon that follows."""
     written: list[tuple[str, GroupCommit | TopicWriter]] = [
-        (f"the log of space {name}", hosted.writer) for name, hosted in daemon.spaces.items() if hosted.leads
+        (f"the log of space {name}", hosted.leading.commits)
+        for name, hosted in daemon.spaces.items()
+        if hosted.leads
     ]
     if (topics := daemon.parts[TOPICS].writer) is not None:
         written.append((TopicWriter.NAME, topics))

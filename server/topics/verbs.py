@@ -22,7 +22,8 @@ from relay.topics.topic import MAX_PARTITIONS
 from server.sessions.peer import Peer
 from server.sessions.requests import Unwritten, Verb
 from server.topics.catalogue import TopicEntry
-from server.topics.following import TopicConnections, stays
+from server.topics.following import CONNECTION, stays
+from server.topics.part import DaemonTopics
 
 MOST: Final = 64
 """Partitions, producers and subscribers that are listed."""
@@ -34,10 +35,9 @@ TIMES: Final = 16
 class TopicVerbs:
     """The requests that the topics of one daemon answer."""
 
-    def __init__(self, connections: TopicConnections) -> None:
-        self._connections = connections
-        self._topics = connections.topics
-        self._durable = connections.durable
+    def __init__(self, topics: DaemonTopics) -> None:
+        self._topics = topics.catalogue
+        self._durable = topics.durable
 
     def table(self) -> Mapping[str, Verb]:
         """Returns them by the names that they have on the wire."""
@@ -65,7 +65,7 @@ class TopicVerbs:
 
     async def join(self, peer: Peer, arguments: Arguments) -> Value:
         """Makes the connection a producer of a partition of a topic."""
-        answer = self._connections.of(peer).join(_name(peer, arguments, "publish"), arguments)
+        answer = peer.feeder(CONNECTION).join(_name(peer, arguments, "publish"), arguments)
         await self._durable.writer.wait_durable()
         return answer
 
@@ -79,7 +79,7 @@ class TopicVerbs:
             "id": entry.number,
             "partitions": len(topic.partitions),
             "dimensions": topic.order.dimensions,
-            "retain": entry.ledger.retain,
+            "retain": entry.step_log.retain,
             "durable": entry.durable,
         }
         if not arguments["detail"]:
@@ -93,16 +93,16 @@ class TopicVerbs:
         entry = self._topics.find(_name(peer, arguments, "subscribe"))
         self._checked(entry, entry.number)
         with trio.move_on_after(arguments["wait"] / 1000):
-            while entry.ledger.completed_durable <= after and self._topics.is_listed(entry):
+            while entry.step_log.completed_durable <= after and self._topics.is_listed(entry):
                 await entry.completed.wait()
-        ledger = entry.ledger
+        step_log = entry.step_log
         with suppress(Refused):  # while the archive is away, the oldest on disk is the oldest
-            await self._durable.cover(ledger)
+            await self._durable.cover(step_log)
         return Map(
             {
                 "id": entry.number,
-                "completed": ledger.completed_durable,
-                "oldest": ledger.oldest_read,
+                "completed": step_log.completed_durable,
+                "oldest": step_log.oldest_read,
                 "partitions": len(entry.topic.partitions),
                 "dimensions": entry.topic.order.dimensions,
             }
@@ -113,16 +113,16 @@ class TopicVerbs:
         entry = self._asked(peer, arguments)
         after, upto, place = arguments["after"], arguments["upto"], _place(arguments["at"])
         await self._durable.complete(entry, upto)
-        ledger, asked = entry.ledger, (after, upto, place, PART_BYTES)
-        if after < ledger.oldest - 1:
-            await self._durable.cover(ledger)
-        _check_range(ledger, after, upto)
+        step_log, asked = entry.step_log, (after, upto, place, PART_BYTES)
+        if after < step_log.oldest - 1:
+            await self._durable.cover(step_log)
+        _check_range(step_log, after, upto)
         try:
             pieces: list[Piece] = await self._durable.read_from(
-                ledger, after + 1, lambda journal: history.pieces(journal, ledger, *asked)
+                step_log, after + 1, lambda journal: history.pieces(journal, step_log, *asked)
             )
         except LogDamaged:
-            _check_range(ledger, after, upto)
+            _check_range(step_log, after, upto)
             raise
         return tuple((each.number, each.time, each.crashed, each.items, each.next) for each in pieces)
 
@@ -130,19 +130,19 @@ class TopicVerbs:
         """Returns the number after which the completed epochs at or after a time begin."""
         entry = self._asked(peer, arguments)
         since = Antichain([entry.topic.order.check(arguments["time"])])
-        return await self._durable.read_since(entry.ledger, since, history.number_at)
+        return await self._durable.read_since(entry.step_log, since, history.number_at)
 
     async def acknowledge(self, peer: Peer, arguments: Arguments) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""
         reader, epoch = arguments["reader"], max(0, arguments["number"])
         name = _name(peer, arguments, "subscribe")
         peer.bearer.permit.check_reader(reader)
-        ledger = self._checked(self._topics.find(name), arguments["id"]).ledger
-        if epoch > ledger.completed_durable:
-            raise _ahead(epoch, ledger)
+        step_log = self._checked(self._topics.find(name), arguments["id"]).step_log
+        if epoch > step_log.completed_durable:
+            raise _ahead(epoch, step_log)
         now = time.time_ns() // 1000
         await trio.to_thread.run_sync(
-            self._durable.writer.journal.acknowledge, ledger.slot, reader, epoch, now
+            self._durable.writer.journal.acknowledge, step_log.slot, reader, epoch, now
         )
         return None
 
@@ -163,7 +163,7 @@ class TopicVerbs:
         """Ends a topic that this session made, or a durable one without a publisher."""
         name = arguments["topic"]
         peer.bearer.permit.check_topic_known(name)
-        self._connections.of(peer).end_topic(name)
+        peer.feeder(CONNECTION).end_topic(name)
         await self._durable.writer.wait_durable()
         return None
 
@@ -175,17 +175,19 @@ def _name(peer: Peer, arguments: Arguments, doing: str) -> str:
     return name
 
 
-def _check_range(ledger: StepLog, after: int, upto: int) -> None:
-    if after < ledger.oldest_read - 1:
-        raise Refused("epoch-gone", f"epoch {after + 1} is not retained, the oldest is {ledger.oldest_read}")
-    if upto > ledger.completed_durable:
-        raise _ahead(upto, ledger)
+def _check_range(step_log: StepLog, after: int, upto: int) -> None:
+    if after < step_log.oldest_read - 1:
+        raise Refused(
+            "epoch-gone", f"epoch {after + 1} is not retained, the oldest is {step_log.oldest_read}"
+        )
+    if upto > step_log.completed_durable:
+        raise _ahead(upto, step_log)
     if after > upto:
         raise Refused("bad-request", f"after {after} must not be beyond upto {upto}")
 
 
-def _ahead(epoch: int, ledger: StepLog) -> Refused:
-    newest = ledger.completed_durable
+def _ahead(epoch: int, step_log: StepLog) -> Refused:
+    newest = step_log.completed_durable
     return Refused("epoch-ahead", f"epoch {epoch} is still to come, the newest is {newest}")
 
 
@@ -201,21 +203,21 @@ def _survey(entry: TopicEntry) -> dict[str, Value]:
     Always: an answer has a limited number of partitions, producers and subscribers, of each the first; the
     counts are of all.
     """
-    topic, ledger = entry.topic, entry.ledger
+    topic, step_log = entry.topic, entry.step_log
     statistics = topic.statistics()
     known: dict[str, Value] = {
         "batches": sum([each.batches for each in statistics]),
         "crashes": sum([each.crashes for each in statistics]),
         "producers": len(topic.producers),
         "subscriptions": len(entry.feeds),
-        "retained_bytes": ledger.size,
+        "retained_bytes": step_log.size,
         "full": entry.full,
         "frontiers": tuple([_partition(entry, at) for at in range(min(MOST, len(topic.partitions)))]),
         "producing": tuple([_producer(entry, each) for each in topic.producers[:MOST]]),
         "subscribing": tuple([_subscriber(entry, each) for each in islice(entry.feeds, MOST)]),
     }
     if entry.durable:
-        known |= {"completed": ledger.completed, "oldest": ledger.oldest_read}
+        known |= {"completed": step_log.completed, "oldest": step_log.oldest_read}
     return known
 
 
@@ -240,7 +242,7 @@ def _partition(entry: TopicEntry, at: int) -> Map:
 def _producer(entry: TopicEntry, number: int) -> Map:
     topic = entry.topic
     held = _times(time for time, _ in topic.holds(number))
-    member = entry.ledger.members[number]
+    member = entry.step_log.members[number]
     kept: dict[str, Value] = {"name": member.name, "steps": member.steps} if entry.durable else {}
     return Map({"producer": number, "partition": topic.partition_of(number), "holds": held} | kept)
 

@@ -67,7 +67,7 @@ class Exchange:
         self._watching: trio.CancelScope | None = None
 
     async def run(self, app: App, scope: Scope) -> bool:
-        """Has the application answer; returns True if another request may come."""
+        """Calls the application for one request; returns True if another one may come."""
         try:
             await app(scope, self._receive, self._send)
         except BaseException as error:  # noqa: BLE001  # a fence around a request: what it raises ends nothing else

@@ -30,8 +30,8 @@ from dataspace.wire.features import MAIN, SYSTEM, Wanted
 from dataspace.wire.session import Framed
 from index.values.values import Map, Value
 from relay.delivery.outbox import Outbox, OutStream, values_size
-from server.connections.acting import ActingPeer
 from server.connections.bundles import act_on
+from server.connections.dispatch import ClientPeer
 from server.lane import Work
 from server.sessions.peer import Peer
 from server.sessions.sending import SendQueue
@@ -130,11 +130,11 @@ class RouteDoor:
     def welcome(self, *, resumed: bool) -> None:
         """Notes nothing: a request has a new session."""
 
-    def begin(self, peer: ActingPeer) -> None:
+    def begin(self, peer: ClientPeer) -> None:
         """Begins to take packets, in the task of the peer."""
         peer.start(self.sending.run)
 
-    async def read(self, peer: ActingPeer) -> bool | None:
+    async def read(self, peer: ClientPeer) -> bool | None:
         """Acts on the packets of the route until it has left; returns True, as none can be lost."""
         while not self._left.is_set():
             some, self._said = self._said, []
@@ -147,7 +147,7 @@ class RouteDoor:
                 self._changed = trio.Event()
         return True
 
-    async def linger(self, _peer: ActingPeer) -> None:
+    async def linger(self, _peer: ClientPeer) -> None:
         """Returns once the route has left, which takes the last packets before."""
         with trio.move_on_after(LINGER):
             await self._left.wait()
@@ -206,7 +206,7 @@ class InnerSession:
         return await self._answer(self._requests)
 
     async def produce(self, producer: int, steps: tuple[Value, ...], size: int) -> Value:
-        """Has a producer of a topic do some steps of ``size`` bytes, and returns the answer."""
+        """Sends steps of ``size`` bytes for a producer of a topic, and returns the answer."""
         self._requests += 1
         self._door.size = size
         self.say(p.Produce(self._requests, producer, steps))
@@ -245,7 +245,7 @@ class InnerSession:
     async def pour(
         self, link: Link, control: Control, framed: Framed, *, is_over: Callable[[], bool], stalled: float
     ) -> None:
-        """Lets the session write its stream to a link by itself, past the route, until the text is over.
+        """Connects the stream of the session to a link, past the route, until the text is over.
 
         Nothing may be on its way to the route (``rest``).  Raises ``OSError`` for a client that takes
         nothing for ``stalled`` seconds, and where the session ends before.
@@ -448,7 +448,7 @@ class RouteQueue:
             self._notify()
 
     def touch(self) -> None:
-        """Has the route take held packets."""
+        """Wakes the route, which takes held packets."""
         if self._poured is not None:
             self._poured.touch()
         else:

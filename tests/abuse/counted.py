@@ -17,6 +17,7 @@ import struct
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, thread_time_ns
 from types import CodeType, FrameType
@@ -61,6 +62,10 @@ class Gauge:
     def mode(self) -> int:
         return self._numbers[0]
 
+    @property
+    def most(self) -> int:
+        return self._numbers[1]
+
     def reach(self, most: int, text: str) -> None:
         """Notes what a step has done, if that is the most so far."""
         if most > self._numbers[1]:
@@ -79,15 +84,12 @@ class Steps(trio.abc.Instrument):
     def __init__(self, daemon: Daemon, gauge: Gauge) -> None:
         self._daemon = daemon
         self._gauge = gauge
-        self._codes: Counter[CodeType] = Counter()
-        self._lines = self._began = 0
+        self._began = 0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         _clock.turn(self._gauge.mode)
         if _clock.mode == LINES:
-            self._codes.clear()
-            self._lines = _clock.lines
-            sys.settrace(self._trace)
+            sys.settrace(_trace)
         self._began = thread_time_ns()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
@@ -95,19 +97,29 @@ class Steps(trio.abc.Instrument):
         sys.settrace(None)
         self._gauge.account(self._daemon.memory.used, self._daemon.lane.statistics().waiting)
         if _clock.mode == LINES:
-            self._gauge.reach(_clock.lines - self._lines, f"{task.name}: {self._most()}")
+            if len(_lines) > self._gauge.most:
+                self._gauge.reach(len(_lines), f"{task.name}: {_most()}")
+            _clock.lines += len(_lines)
+            _lines.clear()
         elif _clock.mode == CPU:
             self._gauge.reach(took, task.name)
 
-    def _most(self) -> str:
-        """Returns the functions of which most lines were carried out."""
-        most = self._codes.most_common(4)
-        return ", ".join([f"{Path(code.co_filename).name} {code.co_name} {count}" for code, count in most])
 
-    def _trace(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        _clock.lines += 1
-        self._codes[frame.f_code] += 1
-        return self._trace
+_lines: Final = list[CodeType]()
+"""The function of each line of the step that is counted."""
+
+
+def _trace(
+    frame: FrameType, _event: str, _argument: Any, note: Callable[[CodeType], None] = _lines.append
+) -> Any:
+    note(frame.f_code)  # nothing else: it is called for each line
+    return _trace
+
+
+def _most() -> str:
+    """Returns the functions of which most lines were carried out."""
+    most = Counter(_lines).most_common(4)
+    return ", ".join([f"{Path(code.co_filename).name} {code.co_name} {count}" for code, count in most])
 
 
 class Clock:
@@ -116,6 +128,7 @@ class Clock:
     def __init__(self) -> None:
         self.mode = OFF
         self.lines = 0
+        """Of the steps before this one."""
         self._stopped = 0.0
 
     def turn(self, mode: int) -> None:
@@ -125,7 +138,7 @@ class Clock:
             self._stopped = perf_counter()
 
     def __call__(self) -> float:
-        return (self._stopped if self.mode == LINES else perf_counter()) + self.lines / 1e6
+        return (self._stopped if self.mode == LINES else perf_counter()) + (self.lines + len(_lines)) / 1e6
 
 
 _clock: Final = Clock()

@@ -31,8 +31,9 @@ from dataspace.wire import packets as p
 from index.patterns.patterns import DISCARD, capture
 from index.values.values import Map, Value
 from server.monitoring.pages import PATHS
-from server.web.routes.table import DESCRIPTION, ROUTES
+from server.web.routes.table import DESCRIPTION
 from tests.abuse.counted import CPU, FILE, LINES, OFF, Gauge
+from tests.routes import ROUTES
 from tests.server.peers import PLENTY, Peer, packed
 from tests.server.processes import DaemonProcess
 from tests.server.web.routes.callers import HttpDaemon

@@ -132,10 +132,11 @@ def counting(*, within: tuple[str, ...] = ("",)) -> Iterator[list[Cost]]:
     """
     steps = walked = 0
 
-    def trace(frame: FrameType, _event: str, _argument: Any) -> Any:
+    def begin(frame: FrameType, event: str, argument: Any) -> Any:
+        return trace(frame, event, argument) if frame.f_code.co_filename.startswith(within) else None
+
+    def trace(_frame: FrameType, _event: str, _argument: Any) -> Any:  # for each line: nothing but counting
         nonlocal steps
-        if not frame.f_code.co_filename.startswith(within):
-            return None
         steps += 1
         return trace
 
@@ -149,7 +150,7 @@ def counting(*, within: tuple[str, ...] = ("",)) -> Iterator[list[Cost]]:
     before = sys.gettrace(), sys.getprofile()
     costs: list[Cost] = []
     sys.setprofile(profile)
-    sys.settrace(trace)
+    sys.settrace(begin)
     try:
         yield costs
     finally:

@@ -22,9 +22,9 @@ from index.patterns.text import parse_pattern
 from index.values.values import Record
 from relay.groups.members import GroupMember, JobDelivery
 from relay.groups.state import Item
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.reading import read_behind
+from server.groups.space.definitions import joined
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.reading import read_behind
 from tests.costs.counting import Cost, compared, cost, judge
 from tests.relay.groups.test_core import core, item
 from tests.relay.store.memory import in_memory
@@ -52,7 +52,7 @@ class Jobs:
         self.group = await joined(self.groups, ConsumeOptions("w", JOB, key=key, attempts=3))
         while not self.group.state.is_live:
             await trio.lowlevel.checkpoint()
-        self.bare.commits.on_epoch = lambda epoch, size: self.written.append((epoch, size))
+        self.bare.leading.commits.on_epoch = lambda epoch, size: self.written.append((epoch, size))
         self.enter(holding)
 
     def enter(self, holding: Sequence[tuple[int, int, int]] = ()) -> None:
@@ -128,7 +128,7 @@ def _each_done_in_a_turn(jobs: Jobs, given: list[JobDelivery]) -> None:
 def _again(jobs: Jobs, given: list[JobDelivery]) -> None:
     for each in given:
         if each.token in jobs.group.core.out:
-            jobs.groups.fail(jobs.group, each, reason="no", tells=False)
+            jobs.groups.fail(jobs.group, each, reason="no")
     jobs.deliver()
 
 

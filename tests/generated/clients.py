@@ -214,6 +214,12 @@ def is_wide(seed: int) -> bool:
     return seed % 21 == 13 or seed % (4 * EACH) == 3 * EACH - 1
 
 
+def _beside(burst: Burst, longest: Burst) -> Burst:
+    """Returns a burst that waits together with a longer one: of three long ones, in any order, nobody finds
+    what has caused an epoch."""
+    return burst if burst is longest else burst._replace(steps=burst.steps[: WIDE[0]])
+
+
 def _together(one: Profile, other: Profile) -> Profile:
     operations, steps = {**other.operations, **one.operations}, {**other.steps, **one.steps}
     return Profile(operations, steps, one.rules or other.rules)
@@ -254,8 +260,10 @@ class _Drawing:
                 return Restart(random.random() < 0.4)
             case "stall":
                 bursts = [self._burst() for _ in range(random.choice([1, 2, 2, 3]))]
-                alone = tuple({each.client: each for each in bursts}.values())
-                return Stall(alone, random.choice([0, 0, 450]))
+                alone = {each.client: each for each in bursts}
+                longest = max(alone.values(), key=lambda each: len(each.steps))
+                beside = tuple([_beside(each, longest) for each in alone.values()])
+                return Stall(beside, random.choice([0, 0, 450]))
             case "strike":
                 return Strike(self._burst(), random.choice([0, 1, 3, 8]))
             case "post":

@@ -54,12 +54,12 @@ from tests.generated.clients import (
     Watch,
 )
 from tests.generated.covering import Covered
+from tests.generated.explaining import Unexplained, explain
 from tests.generated.programs import HANDLES
 from tests.generated.serving import PATIENCE, TRIMS_EVERY, Connection, Lost, Server
 from tests.generated.streams import Stream
 from tests.model import daemon as model
 from tests.model.conditions import ABSENT
-from tests.model.daemon import Unexplained
 from tests.model.space import ASSERT, PUT, REPLACE, RETRACT, SEND, STATE, SWEEP, UNSTATE
 
 READER: Final = "door"
@@ -151,6 +151,8 @@ class Client:
             stream.broken()
             self.connection.write(self._opened(stream))
             self.lane.append(model.Announced(self.session, stream.number, stream.pattern))
+        if self.streams:
+            self.mark()  # what an observer is asked later must come after them
 
     def _outlast_ended(self) -> None:
         """Waits until no interest is left of what has ended, within its grace if a crash has lost the end.
@@ -162,6 +164,8 @@ class Client:
         self.is_cut = False
         self.lane += [model.Announced(self.session, each.number) for each in self.ended]
         owner, most = f"{self.session} interests", len(self.streams)
+        while ("request", self.request) in self.waiting:
+            self._hear_next()  # the mark: only then there are all interests of what was opened again
         if self.ended:
             self.run.wait_until(lambda claims: sum(n for (at, _), n in claims if at == owner) <= most, owner)
         self.ended.clear()
@@ -170,24 +174,24 @@ class Client:
         """Notes that its connection is over: the session ends, or may come back."""
         if self.connection is None:
             return
+        until = 0 if self.is_leaving else micros() + 1_000 * self.grace  # before the daemon can know
         self.connection.close()
         self.connection = None
         self.waiting.clear()
         self._leave({*self.overtaken})
         if end == CUT:
-            for lane in (self.lane, self.run.aside):
-                lane[:] = [self._not_sure(each) for each in lane]
+            self.lane[:] = [self._not_sure(each, self.name) for each in self.lane]
+            self.run.aside[:] = [self._not_sure(each, "") for each in self.run.aside]
         if end == BYE or self.ticket is None:
             self.lane.append(model.Ended(self.session))
             self.session, self.ticket = "", None
         else:
-            until = 0 if self.is_leaving else micros() + 1_000 * self.grace
             self.lane.append(model.Broken(self.session, until))
 
-    def _not_sure(self, event: model.Event) -> model.Event:
+    def _not_sure(self, event: model.Event, sender: str) -> model.Event:
         """Returns an event that the daemon may not have come to, if it is of an interest of its session."""
-        if isinstance(event, model.Announced) and event.session == self.session:
-            return event._replace(is_sure=False)
+        if isinstance(event, model.Announced) and event.session == self.session and event.sender is None:
+            return event._replace(sender=sender)
         return event
 
     def come(self, anew: bool) -> None:
@@ -204,12 +208,12 @@ class Client:
                 while True:
                     before.next()
             before.close()
-        if self.overtaken:
+        if self.streams:  # they begin again
             self.hear_all()
 
     def _leave(self, overtaken: set[int]) -> None:
         """Notes that nobody has heard whether streams were told that their epochs are gone."""
-        self.run.aside += [model.Announced(self.session, each, None, False) for each in sorted(overtaken)]
+        self.run.aside += [model.Announced(self.session, each, None, "") for each in sorted(overtaken)]
         self.overtaken -= overtaken
 
     # -- what it sends --------------------------------------------------------------------------------
@@ -727,7 +731,7 @@ class DaemonRun:
         one = model.Daemon()
         one.is_exact = False  # an earlier program may have killed the daemon
         try:
-            one.explain(self.segments)
+            explain(one, self.segments)
         except Unexplained as unexplained:
             raise Difference(str(unexplained)) from None
 
@@ -811,6 +815,8 @@ class _Pool:
 POOL: Final = _Pool()
 COVERED: Final = Covered()
 """What the programs of this process had."""
+SEEN: Final[list[model.Segment]] = []
+"""What was seen of the latest program that failed."""
 
 
 def cpu() -> float:
@@ -829,6 +835,7 @@ def failure(program: Program) -> str | None:
         run.finish()
         COVERED.add(program, run.segments, run.steps)
     except Difference as difference:
+        SEEN[:] = [] if run is None else run.segments
         return f"{at}: {difference}"
     except Lost as lost:
         said = POOL.server.said()[-500:] if POOL.server is not None else ""

@@ -123,7 +123,7 @@ def of_program(program: programs.Program) -> Iterator[str]:
                 yield "observers"
             case programs.Restart(form):
                 yield "restart"
-                yield from ["retention"] if form == programs.RETAINED else []
+                yield from ["retention"] if form in (programs.RETAINED, programs.RESTED) else []
                 yield from ["follower", "take-over"] if form == programs.FOLLOWED else []
 
 

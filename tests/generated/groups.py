@@ -106,7 +106,7 @@ class GroupRun:
         self.places = 0
         self.states = GroupStates()
         self.states[NAME] = GroupState(NAME)
-        (self.saved,) = self.states.checkpoints()
+        ((_, (self.saved,)),) = self.states.rows()
         self.core = self._made()
 
     def _made(self) -> GroupCore:
@@ -448,7 +448,7 @@ class GroupRun:
         if due is None:
             note = done_fields(NAME, [job.at])
             self._note(DONE, note)
-            self.states.take_in(DONE, note)
+            self.states.apply(DONE, note)
             self.core.finished(delivery.item)
             job.is_dead = True
             self._close(job)
@@ -474,7 +474,7 @@ class GroupRun:
         items = [Item(each.at, 0, each.value, is_message=each.is_message) for each in dead]
         note = (NAME, *[each.packed() for each in items])
         self._note(UNDONE, note)
-        self.states.take_in(UNDONE, note)
+        self.states.apply(UNDONE, note)
         for job in dead:
             job.is_dead, job.is_open, job.attempts, job.due, job.noted = False, True, 0, 0, (0, 0)
             item = self.core.state.undone.get(job.at)
@@ -492,7 +492,7 @@ class GroupRun:
         if self.core.gone:
             self._note(DONE, done_fields(NAME, self.core.gone))
             self.core.gone = []
-        (self.saved,) = self.states.checkpoints()
+        ((_, (self.saved,)),) = self.states.rows()
         self.states.saved([self.saved])
         self.notes = []
         for job in self.jobs.values():
@@ -506,9 +506,9 @@ class GroupRun:
         self.members, self.term, self.begun = {}, self.term + 1, self.epoch
         self.latest, self.newest = {}, self.term << 32
         self.states = GroupStates()
-        self.states.take_in(GROUP, self.saved)
+        self.states.apply(GROUP, self.saved)
         for kind, fields in self.notes:
-            self.states.take_in(kind, fields)
+            self.states.apply(kind, fields)
         state = self.states[NAME]
         self.read = sum(each.at <= state.read for each in self.rows)
         for job in self.jobs.values():

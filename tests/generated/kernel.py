@@ -18,6 +18,7 @@ from index.patterns.text import parse_pattern
 from index.values.values import Record, Value, key
 from tests.generated.programs import (
     FOLLOWED,
+    RESTED,
     RETAINED,
     Ask,
     End,
@@ -33,6 +34,8 @@ from tests.generated.watching import Watchers, captures
 from tests.model import space as model
 
 START: Final = 1_000_000_000
+REST: Final = 120_000
+"""Microseconds after which no window here needs an epoch."""
 MOST_SETTLING: Final = 20
 """Turns in a row that ``next`` may ask for in these programs."""
 
@@ -176,6 +179,8 @@ class KernelRun:
     def _restart(self, form: str) -> None:
         """A start knows the times of epochs alone: a clock that is behind what the model has seen after the
         newest one is right again by then."""
+        if form == RESTED:
+            self._pass(self.time + REST)
         seen = max([self.model.latest, *self.model.past.times[-1:]])
         if seen > (self.past[-1].time if self.past else 0):
             self.time = max(self.time, seen)
@@ -189,8 +194,8 @@ class KernelRun:
             self.space.restore(claims, old.epoch, old.time)
         self.space.submit_timed = self._note
         rules, epochs = self.space.rules.times, [_of_log(each) for each in self.past]
-        kept = self._kept(old) if form == RETAINED else len(epochs)
-        if form == RETAINED and epochs:
+        if form in (RETAINED, RESTED) and epochs:
+            kept = self._kept(old)
             facts = _state(epochs[: len(epochs) - kept])
             since = epochs[-kept - 1][1] if kept < len(epochs) else START
             past = old.epoch, list(old.rules.times.past())
@@ -202,10 +207,10 @@ class KernelRun:
         self.watchers.move(self.space)
 
     def _kept(self, old: Space) -> int:
-        """Returns how many epochs windows need, at the end of the log."""
+        """Returns how many epochs windows need now, at the end of the log, of which the newest stays."""
         texts = [fact for fact in old.index.values() if isinstance(fact, Record) and fact.label == "rule"]
-        begun = old.time // GRID * GRID - max([form.span for form in forms_of(texts)], default=0)
-        return sum(epoch.time > begun for epoch in self.past)
+        begun = self.time - GRID - max([form.span for form in forms_of(texts)], default=0)
+        return sum(epoch.time > begun for epoch in self.past[:-1]) + 1
 
     def _compare(self, expected: Sequence[model.Epoch | None], what: str) -> None:
         seen, self.seen = self.seen, []

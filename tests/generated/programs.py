@@ -74,7 +74,8 @@ class Restart(NamedTuple):
     form: str
 
 
-ANEW, RETAINED, FOLLOWED = "anew", "retained", "followed"
+ANEW, RETAINED, RESTED, FOLLOWED = "anew", "retained", "rested", "followed"
+"""Of a rested log retention has left the newest epoch, since nothing has happened for a while."""
 
 Operation: TypeAlias = Turn | Toggle | End | Watch | Ask | Pass | Restart
 Program: TypeAlias = tuple[Operation, ...]
@@ -165,7 +166,7 @@ class _Drawing:
             case "pass":
                 return Pass(random.choice([0, 1, 5, 10, 12, 37, 60, -7, -80]))
             case "restart":
-                return Restart(random.choice([ANEW, RETAINED, RETAINED, FOLLOWED]))
+                return Restart(random.choice([ANEW, RETAINED, RESTED, FOLLOWED]))
             case "watch":
                 return Watch(random.choice(self.watched))
             case "ask":

@@ -42,6 +42,7 @@ from server.config.model import Config
 from server.config.rights import RIGHTS, Key, Rights
 from server.daemon import serve as serving
 from server.daemon.daemon import Daemon
+from server.groups.space.part import GROUPS
 from server.sessions.peer import PEERS
 from server.topics.part import TOPICS, writers_of
 from tests.abuse.oracle import codes
@@ -197,8 +198,10 @@ class Scene:
             (
                 name,
                 hosted.space.epoch,
-                tuple(sorted(hosted.groups.by_name)),
-                tuple([(each.name, each.epoch) for each in hosted.own_log.readers] if hosted.leads else ()),
+                tuple(sorted(hosted.parts[GROUPS].by_name)),
+                tuple(
+                    [(each.name, each.epoch) for each in hosted.leading.log.readers] if hosted.leads else ()
+                ),
                 hosted.leads,
             )
             for name, hosted in daemon.spaces.items()
@@ -281,7 +284,8 @@ class Noted(Daemon):
         host = here()
         assert host is not None  # daemons are on hosts
         self.scene.serving[host.title] = self
-        self.verbs = {name: self._noted(host.name, verb) for name, verb in self.verbs.items()}
+        verbs = {name: self._noted(host.name, verb) for name, verb in self.served.verbs.items()}
+        self.served = self.served._replace(verbs=verbs)
 
     def _noted(self, host: str, verb: Any) -> Any:
         async def asked(peer: Any, arguments: Map) -> Value:

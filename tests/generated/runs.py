@@ -16,15 +16,17 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, Final
 
 from tests.generated import clients, daemon
 from tests.generated.covering import Covered
+from tests.generated.explaining import MOST
 from tests.generated.shrinking import remains
-from tests.model.daemon import MOST
+from tests.model.daemon import Segment
 
 ROOT: Final = Path(__file__).parents[2]
 GIVEN_UP: Final = f"no cause is found in {MOST} steps"
@@ -150,13 +152,24 @@ def carried_out(first: int, programs: int) -> dict[str, Any]:
         seed, failed = first + programs, None
     done = {"next": seed, "cpu": daemon.cpu(), "covered": deepcopy(daemon.COVERED.kept())}
     if failed is not None:
+        seen = Path(gettempdir(), f"program-{seed}.txt")
+        seen.write_text("".join(_lines(daemon.SEEN)))
         left = remains(program, daemon.failure, clients.less)
         said = [
             failed,
-            "what is left of it:",
+            f"what was seen is in {seen}; what is left of the program:",
             *(left or ["nothing, as it did not fail again", *map(repr, program)]),
         ]
     return done | {"said": said}
+
+
+def _lines(segments: Iterable[Segment]) -> Iterator[str]:
+    """Yields what was seen, a line for each event and each epoch."""
+    for at, (lanes, epochs, *more) in enumerate(segments):
+        yield f"segment {at}: {more}\n"
+        for number, lane in enumerate(lanes):
+            yield from [f"  lane {number}: {event}\n" for event in lane]
+        yield from [f"  {epoch}\n" for epoch in epochs]
 
 
 def _end(_number: int, _frame: object) -> None:

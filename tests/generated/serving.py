@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -19,6 +18,7 @@ from dataspace.codec import pack, unpack
 from dataspace.wire.frames import Cutter, frame
 from dataspace.wire.packets import Bye, Hello, Packet, Ping, Pong, Welcome, read, written
 from index.values.values import Map, Value
+from tests import warm
 
 PATIENCE: Final = 60.0
 """Seconds after which something hangs."""
@@ -54,18 +54,11 @@ class Server:
     def start(self) -> None:
         """Starts it, and waits until it listens."""
         (self.directory / "socket").unlink(missing_ok=True)
-        command = [
-            sys.executable,
-            "-m",
-            "tests.planted.starting",
-            "serve",
-            "--data",
-            f"{self.directory}/data",
-        ]
+        command = [*warm.PYTHON, "tests.planted.starting", "serve", "--data", f"{self.directory}/data"]
         command += ["--config", f"{self.directory}/settings.toml"]
         command += ["--listen", f"unix:{self.socket}", "--listen", "http:127.0.0.1:0"]
         environment = os.environ | {"TRIMS_EVERY": str(TRIMS_EVERY)}
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             command, stdout=subprocess.PIPE, stderr=self._said, text=True, env=environment
         )
         assert self.process.stdout is not None  # a pipe, as asked for

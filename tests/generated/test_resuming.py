@@ -33,8 +33,9 @@ from relay.log.retention import Retention
 from server.cli.main import main
 from server.config.model import Config, SpaceConfig
 from server.connections.admission import spoken
+from server.daemon.features import STREAMS
 from server.daemon.serve import serve
-from server.web.routes.table import ROUTES
+from tests.routes import ROUTES
 from tests.server.streams.test_readers import publish
 from tests.server.web.routes.callers import EventSource
 
@@ -378,7 +379,7 @@ DOORS: Final = (
 
 
 def test_each_door_with_a_place_is_among_them() -> None:
-    kinds = spoken(())["kinds"]
+    kinds = spoken((), STREAMS)["kinds"]
     of_daemon = {"consume"}  # whose place is kept by the daemon, in the space itself
     assert {*dict(kinds.pairs())} - of_daemon == {each for door in DOORS for each in door.kinds}  # type: ignore[union-attr]  # a map
     streams = {row.path for row in ROUTES if "text/event-stream" in row.returns.values()}

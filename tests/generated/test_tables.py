@@ -13,7 +13,6 @@ import os
 import pty
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ from dataspace.wire.session import TRANSITIONS, Role
 from dataspace.wire.verbs import MEMBER, VERBS
 from index.values.values import Record, Value
 from server.cli.main import main
-from server.web.routes.table import ROUTES
+from tests import warm
 from tests.generated import constructs
 from tests.generated.command_lines import ELSEWHERE, LINES
 from tests.generated.kernel import Endless, KernelRun
@@ -52,6 +51,7 @@ from tests.generated.test_verbs import (
     world,
 )
 from tests.model.space import ASSERT
+from tests.routes import ROUTES
 from tests.server.cli.test_command import Running
 from tests.server.cli.test_table import CARRIED_OUT, complete
 from tests.server.cli.test_watch import read_until
@@ -373,7 +373,7 @@ def _watch(url: str) -> int:
     """Returns the exit code of ``watch`` on a terminal, once it shows something and is interrupted."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "dataspace", "watch", "any($n)", "--url", url]
-    with subprocess.Popen(command, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}) as shown:
+    with warm.Popen(command, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}) as shown:
         os.close(slave)
         read_until(master, " row")
         shown.send_signal(signal.SIGINT)

@@ -31,6 +31,7 @@ from dataspace.wire.verbs import MEMBER, VERBS, RequestVerb
 from index.values.values import Map, Record, Value
 from server.config.model import SpaceConfig
 from server.config.rights import RIGHTS, Key, Rights
+from server.groups.space.part import GROUPS
 from server.topics.part import TOPICS
 from tests.abuse.oracle import codes
 from tests.server.streams.inside import Inside, Wire, inside
@@ -243,8 +244,8 @@ class World:
         hosted, topics = self.made.hosted, self.made.daemon.parts[TOPICS].catalogue
         return (
             hosted.space.epoch,
-            tuple(sorted(hosted.groups.by_name)),
-            tuple([(each.name, each.epoch) for each in hosted.own_log.readers]),
+            tuple(sorted(hosted.parts[GROUPS].by_name)),
+            tuple([(each.name, each.epoch) for each in hosted.leading.log.readers]),
             len(topics),
         )
 

@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from relay.log.reader import verify
+from relay.space_registers import space_registers
 from tests.guarantees.clients import TOPIC, Clients
 from tests.guarantees.history import History
 from tests.guarantees.notes import Notes
@@ -85,7 +86,7 @@ class Recording(Clients):
             nursery.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.notes.read_topic, self._daemon.url, TOPIC)
         assert await trio.to_thread.run_sync(self._daemon.stop) == 0
-        assert verify(self._directory).damages == ()
+        assert verify(self._directory, space_registers).damages == ()
         self.notes.read_log()
         return self.history
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import Final
 
 from dataspace.kernel.changes import Claims, Epoch
@@ -61,7 +62,14 @@ def _gone_through(log: Iterable[Epoch], rules: Sequence[Rule], instants: int) ->
     For so many instants after a change time alone may change what follows.
     """
     space, changed = model.Space(), 0
-    for entry in _entries(log, rules):
+    entries = list(_entries(log, rules))
+    for before, entry, after in zip([None, *entries], entries, [*entries[1:], None], strict=False):
+        if before is not None and before.number == entry.number and not any(entry.shown):
+            end = entry.time if after is None else after.time
+            later = _unseen(space, entry, range(changed, min(end, changed + instants * GRID), GRID))
+            if later is not None:
+                space, changed = later, later.latest
+                continue
         for instant in range(changed // GRID * GRID + GRID, entry.time + 1, GRID):
             if not changed or instant > changed + instants * GRID:
                 break
@@ -78,6 +86,23 @@ def _gone_through(log: Iterable[Epoch], rules: Sequence[Rule], instants: int) ->
             more, less = entry.derived - space.derived.keys(), space.derived.keys() - entry.derived
             yield f"after epoch {entry.number} rules claim {set(more)} too many, and lack {set(less)}"
         changed = entry.time
+
+
+def _unseen(space: model.Space, entry: _Entry, times: range) -> model.Space | None:
+    """Returns the space after a turn that observers see nothing of; None if no time explains it.
+
+    The log has it with the number and the time of the epoch before it: it was then, or later.
+    """
+    space = deepcopy(space)
+    for time in times:
+        if time > times.start and space.become(space.claims, time // GRID * GRID) is not None:
+            return None
+        after = deepcopy(space)
+        made = after.become(entry.claims, time, entry.messages)
+        if made is None and after.derived.keys() == entry.derived:
+            after.latest = max(after.latest, time)
+            return after
+    return None
 
 
 class _Entry:

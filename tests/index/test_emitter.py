@@ -64,6 +64,11 @@ def test_a_traceback_shows_the_line(fails: Callable[[], object], name: str, line
     assert frame.filename.startswith(name) and frame.line is not None and line in frame.line
 
 
+def test_a_thing_has_the_same_name_each_time() -> None:
+    script, thing = Script(), object()
+    assert script.bind(thing) == script.bind(thing) != script.bind(object())
+
+
 def test_equal_texts_are_compiled_once_whatever_their_names_stand_for() -> None:
     text = "def two():\n    return 1 + one\n"
     first, second = (emitted(text, {"one": each}, of="test")["two"] for each in (1, 2))

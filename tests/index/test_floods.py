@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +20,9 @@ from tests.index.floods import (
     same_remainder,
 )
 
-COUNT = 20_000
+pytestmark = pytest.mark.torture
+
+COUNT = 20_000 if "TORTURE_ROUNDS" in os.environ else 5_000
 
 Flood = Callable[[int], list[Value]]
 FACTOR = 2

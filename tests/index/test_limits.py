@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from dataspace.codec import pack, unpack
 from dataspace.kernel.actions import ASSERT, SEND
@@ -144,6 +144,7 @@ def accepts(call: Callable[[], object]) -> bool:
 
 
 @given(anything, st.integers(0, 6))
+@example(Map({1: (2,)}), 1)
 def test_a_depth_is_the_same_everywhere(value: Value, depth: int) -> None:
     fits = levels(value) <= depth
     assert accepts(lambda: bounded(value, depth=depth)) is fits
@@ -154,6 +155,7 @@ def test_a_depth_is_the_same_everywhere(value: Value, depth: int) -> None:
 
 
 @given(anything, st.integers(1, 12))
+@example(Map({1: 2}), 2)
 def test_a_number_of_elements_is_the_same_for_values_and_json(value: Value, limit: int) -> None:
     fits = elements(value) <= limit
     assert accepts(lambda: bounded(value, elements=limit)) is fits

@@ -1,10 +1,10 @@
 """A daemon: sessions, leases and durable owners change a space, and what explains what was seen of it.
 
-There is no clock here and no schedule.  ``explain`` is given what clients did, what they were answered, and
-the epochs that an observer of everything was shown, and looks for a cause of each: the next thing that a
-client did, or a step that the daemon makes on its own.  How fast it is, and in which order it does what is
-not ordered, are its choice; an epoch without a cause is wrong, and so are a turn that was accepted and has
-none, and a refusal for which there is no reason.
+There is no clock here and no schedule.  A search (``tests/generated/explaining.py``) is given what clients
+did, what they were answered, and the epochs that an observer of everything was shown, and looks for a cause
+of each: the next thing that a client did, or a step that the daemon makes on its own.  How fast it is, and in
+which order it does what is not ordered, are its choice; an epoch without a cause is wrong, and so are a turn
+that was accepted and has none, and a refusal for which there is no reason.
 
 Times are microseconds since 1970: those of epochs are the daemon's, those of events their client's.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from functools import partial
 from itertools import combinations, islice, product
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -25,13 +24,6 @@ from tests.model.conditions import UNCHANGED, holds
 FOREVER: Final = 1 << 62
 LONGEST: Final = 400_000
 """Nothing changes by time alone so long after the latest state: rules here look back less."""
-MOST: Final = 100_000
-"""States that a search goes through before it gives up."""
-
-
-class Unexplained(Exception):
-    """The daemon did what the model does not allow."""
-
 
 # -- what was seen ------------------------------------------------------------------------------------
 
@@ -69,8 +61,10 @@ class Announced(NamedTuple):
     session: str
     stream: int
     pattern: Value = None
-    is_sure: bool = True
-    """False if its line was cut by then: the daemon may not have heard of it."""
+    sender: str | None = None
+    """Its client if the line was cut by then: the daemon may have heard neither of it nor of what follows.
+
+    It is empty if what follows does not depend on it."""
 
 
 class Ended(NamedTuple):
@@ -162,7 +156,7 @@ class Daemon:
         self.done = 0
         """What stands for them in a state, of which it takes long to compare them all."""
         self.deaf: frozenset[str] = frozenset()
-        """Clients of which a turn did not come, although nothing was against it, nor does what follows it."""
+        """Clients of which something did not come, although nothing was against it, nor does what follows."""
         self.ending: frozenset[str] = frozenset()
         """Sessions that are over, and whose facts must go."""
         self.graces: dict[str, int] = {}
@@ -176,53 +170,25 @@ class Daemon:
             setattr(other, name, getattr(self, name).copy())
         return other
 
-    def explain(self, segments: Sequence[Segment]) -> None:
-        """Goes through what was seen, to a state after it; raises ``Unexplained`` if there is none.
-
-        It is a search, since a step that nobody sees decides what later ones show.
-        """
-        rest = [sum(each.size for each in segments[at:]) for at in range(1, len(segments) + 1)]
-        stack = [(self, 0, segments[0].lanes, segments[0].epochs)]
-        seen, furthest, wrong = set[object](), FOREVER, partial(str)
-        while stack:
-            one, at, lanes, epochs = stack.pop()
-            state = (at, *map(len, lanes), len(epochs), one._state())
-            if state in seen:
-                continue
-            seen.add(state)
-            left = sum(map(len, lanes)) + len(epochs) + rest[at] + len(segments) - at
-            if left < furthest:
-                furthest, wrong = left, partial(one._wrong, segments[at], lanes, epochs)
-            if len(seen) > MOST:
-                raise Unexplained(f"no cause is found in {MOST} steps: {wrong()}")
-            if one._is_through(segments[at], lanes, epochs):
-                if at + 1 == len(segments):
-                    vars(self).update(vars(one))
-                    return
-                later, further = copy(one), segments[at + 1]
-                later.oldest = further.oldest
-                stack.append((later, at + 1, further.lanes, (*epochs, *further.epochs)))
-            steps = list(one._steps(lanes, epochs, segments[at].time))
-            stack += [(new, at, lanes, epochs) for new, lanes, epochs in reversed(steps)]
-        raise Unexplained(wrong())
-
-    def _is_through(self, segment: Segment, lanes: Lanes, epochs: Epochs) -> bool:
+    def is_through(self, segment: Segment, lanes: Lanes, epochs: Epochs) -> bool:
         """True if all that came to pass in a segment is explained."""
         return not any(lanes) and (segment.is_open or not epochs) and segment.claims in (None, self._claims())
 
-    def _state(self) -> object:
+    def state(self) -> object:
+        """Returns what two states have in common that go on alike."""
         claims = self.space.claims.items()
         held = frozenset((owner, at, key(fact)) for owner, each in claims for at, fact in each.items())
         asked = self.space.is_settled or (*self.space.coming, self.space.past.times[-1])
         ends = str(self.graces), str(self.leases)
-        return held, frozenset(self.space.carried), asked, self.ending, self.done, self.deaf, *ends
+        known = self.done, self.is_exact, self.deaf, self.ending
+        return held, frozenset(self.space.carried), asked, *known, *ends
 
     def _claims(self) -> Claims:
         held = self.space.claims.items()
         claims = Counter((owner, key(fact)) for owner, each in held for fact in each.values())
         return frozenset(claims.items())
 
-    def _wrong(self, segment: Segment, lanes: Lanes, epochs: Epochs) -> str:
+    def wrong(self, segment: Segment, lanes: Lanes, epochs: Epochs) -> str:
         """Says what has no cause, if nothing more has one."""
         said = [self._against(lane[0]) for lane in lanes if lane]
         if epochs:
@@ -243,7 +209,7 @@ class Daemon:
 
     # -- steps ------------------------------------------------------------------------------------------
 
-    def _steps(self, lanes: Lanes, epochs: Epochs, now: int) -> Iterator[tuple[Self, Lanes, Epochs]]:
+    def steps(self, lanes: Lanes, epochs: Epochs, now: int) -> Iterator[tuple[Self, Lanes, Epochs]]:
         """Yields what may happen next: something that was done, an end, a turn that ``next`` asks for, or
         before an epoch the first of its instants.
 
@@ -262,8 +228,8 @@ class Daemon:
         for at, lane in enumerate(lanes):
             if lane:
                 others = (*lanes[:at], lane[1:], *lanes[at + 1 :])
-                for new, count in one._after(lane[0], next_epochs, time):
-                    yield new, others, epochs[count:]
+                for new, taken in one._after(lane[0], next_epochs, time):
+                    yield new, others, epochs[taken:]
         for sessions in one._may_end(now):
             new = one._copy()
             made = new._end(sessions, time) if sessions else new.space.settle(time)
@@ -295,8 +261,8 @@ class Daemon:
         over = [each for ends in (self.graces, self.leases) for each, until in ends.items() if until <= time]
         able = sorted({*self.ending, *over}, key=lambda each: (each not in self.ending, each))
         owners = [each for each in able if any(name in self.space.claims for name in _owners(each))]
-        for count in range(self.space.is_settled, len(owners) + 1):
-            yield from combinations(owners, count)
+        for many in range(self.space.is_settled, len(owners) + 1):
+            yield from combinations(owners, many)
 
     def _end(self, owners: Sequence[str], time: int) -> model.Epoch | None:
         """Retracts all that sessions and leases own."""
@@ -317,12 +283,14 @@ class Daemon:
             case Leased():
                 if new._lease(event):
                     yield new, 0
-            case Announced(session, stream, pattern):
-                made = new._announce(session, stream, pattern, time)
+            case Announced(session, stream, pattern, sender):
+                lost = copy(self)
+                made = None if sender in self.deaf else new._announce(session, stream, pattern, time)
                 if made is None or new._takes(made, epochs):
                     yield new, int(made is not None)
-                if not event.is_sure:
-                    yield self, 0
+                if sender is not None:
+                    lost.deaf |= {sender} - {""}
+                    yield lost, 0
             case Ended(session):
                 new.ending |= {session}
                 new.graces.pop(session, None)
@@ -364,12 +332,14 @@ class Daemon:
                 for owner in _leases(turn.parts):
                     new.leases[owner] = turn.sent + _length(owner)
                 yield new, int(made is not None)
+        may_be_lost = turn.answer is None and is_able and reasons <= {"no-lease", "epoch-gone"}
         if turn.answer is None or turn.answer in reasons or (self.deaf and isinstance(turn.answer, str)):
-            new = copy(self)
-            new.deaf |= {turn.client} if turn.answer is None and not reasons else set()
-            over = set(_leases(turn.parts)) if turn.answer and reasons == {"no-lease"} else set()
-            new.leases = {at: until for at, until in self.leases.items() if at not in over}
-            yield new, 0
+            for is_lost in {may_be_lost, may_be_lost and not reasons}:
+                new = copy(self)
+                new.deaf |= {turn.client} if is_lost else set()
+                over = set(_leases(turn.parts)) if turn.answer and reasons == {"no-lease"} else set()
+                new.leases = {at: until for at, until in self.leases.items() if at not in over}
+                yield new, 0
 
     def _reasons(self, turn: Turned) -> set[str]:
         """Returns all codes with which a turn may be refused now; the order of checks is not promised."""

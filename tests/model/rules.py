@@ -135,10 +135,18 @@ class View:
             if at >= self.begun:
                 yield Occurrence(message, self.times[at], self.times[at])
 
+    def _heard(self) -> Iterator[Occurrence]:
+        """Yields the messages of this state that are among its facts, if no fact that stays is equal."""
+        for message in self.messages:
+            if key(message) in self.facts.keys() - self.staying.keys():
+                yield Occurrence(message, self.times[-1], self.times[-1])
+
     def ranged(self, atom: TimedAtom, is_final: bool) -> Iterator[Occurrence]:
         """Yields what an atom with times ranges over."""
         yield from self.stays()
-        if atom.within is not None:
+        if atom.within is None:
+            yield from self._heard()
+        else:
             for each in self.ended():
                 if is_final or (each.end or 0) + atom.within > self.now:
                     yield each

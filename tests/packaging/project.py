@@ -99,8 +99,8 @@ class Project:
         return found
 
     def install(self, wheel: Path) -> None:
-        """Installs a wheel without its dependencies."""
-        self._pip("install", "--no-index", "--no-deps", str(wheel))
+        """Installs a wheel without its dependencies; Python compiles what is imported."""
+        self._pip("install", "--no-index", "--no-deps", "--no-compile", str(wheel))
 
     def uninstall(self) -> None:
         """Removes the distribution again."""

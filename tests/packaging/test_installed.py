@@ -280,7 +280,7 @@ def test_workers_of_spark_import_from_the_folder_of_the_package(
 ) -> None:
     """Also where that is not called site-packages, as after ``pip install --target``."""
     target = tmp_path / "anywhere"
-    options = ["-qq", "--no-index", "--no-deps", "--target", str(target)]
+    options = ["-qq", "--no-index", "--no-deps", "--no-compile", "--target", str(target)]
     run(sys.executable, "-m", "pip", "install", *options, str(wheel))
     code = f"""
 import os, sys

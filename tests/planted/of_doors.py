@@ -80,25 +80,25 @@ ROWS: Final[Rows] = {
         (
             "http-claims-add-up",
             "publish",
-            "partial(hosted.ledgers.planning, name, replace=replace, by=by, once=once)",
-            "partial(hosted.ledgers.planning, name, replace=replace, by=by, once=False)",
+            "partial(hosted.claim_indexes.planning, name, replace=replace, by=by, once=once)",
+            "partial(hosted.claim_indexes.planning, name, replace=replace, by=by, once=False)",
         ),
     ],
-    "server.spaces.ledger": [
+    "server.spaces.claim_index": [
         (
             "http-retraction-leaves-a-claim",
-            "LedgerChange.settling_facts",
+            "IndexChange.settling_facts",
             "self._leave(at, [])",
             "self._leave(at, here[1:])",
         ),
-        ("http-fact-claimed-again", "LedgerChange.settling_facts", "not here", "True"),
+        ("http-fact-claimed-again", "IndexChange.settling_facts", "not here", "True"),
         (
             "http-first-action-counts",
-            "LedgerChange.take_once",
+            "IndexChange.take_once",
             'self._last[at] = (verb, value, verb == "retract" or (before is not None and before[2]))',
             'self._last[at] = before or (verb, value, verb == "retract")',
         ),
-        ("http-messages-lost", "LedgerChange.take_once", "self.actions.append((SEND, value))", "pass"),
+        ("http-messages-lost", "IndexChange.take_once", "self.actions.append((SEND, value))", "pass"),
     ],
     "server.web.routes.turns": [
         ("http-conditions-unread", "turns", '"expect" in said', "False"),

@@ -29,8 +29,8 @@ ROWS: Final[Rows] = {
         ("followed-turns-forgotten", "Following._take", "self.state.note(epoch)", "pass"),
         ("follower-shows-nothing", "Following._take", "self._apply(epoch)", "pass"),
     ],
-    "relay.following.topics": [
-        ("followed-topic-untold", "TopicsFollowing._look", "self._moved(topic.ledger)", "pass"),
+    "relay.journal.following": [
+        ("followed-topic-untold", "TopicsFollowing._look", "self._moved(topic.step_log)", "pass"),
         (
             "followed-topics-looked-at-once",
             "TopicsFollowing._look",
@@ -38,6 +38,6 @@ ROWS: Final[Rows] = {
             "more = False",
         ),
         ("promoted-before-the-rest-of-topics", "TopicsFollowing.catch_up", "await self._pass()", "pass"),
-        ("followed-topic-unannounced", "TopicsFollowing._begin", "self._appeared(topic.ledger)", "pass"),
+        ("followed-topic-unannounced", "TopicsFollowing._begin", "self._appeared(topic.step_log)", "pass"),
     ],
 }

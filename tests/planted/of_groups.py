@@ -100,7 +100,7 @@ OF_THE_CORE: Final[Rows] = {
 """What hands out jobs, and what a log says of them: in memory, without a daemon."""
 
 ROWS: Final[Rows] = {
-    "server.spaces.groups.feeding": [
+    "server.groups.space.feeding": [
         ("message-taken-for-a-fact", "Feeding._offers", "position >= len(added)", "position > len(added)"),
         (
             "rows-in-another-order",
@@ -122,7 +122,7 @@ ROWS: Final[Rows] = {
             "group.matches(value) is None",
         ),
     ],
-    "server.spaces.groups.settling": [
+    "server.groups.space.settling": [
         ("done-unnoted", "SettledGroups.notes", None, "return []"),
         ("credit-of-done-jobs-lost", "SettledGroups.settled", "self._finish(each.group, each.items)", "pass"),
         (
@@ -151,7 +151,7 @@ ROWS: Final[Rows] = {
             "self.revoke([untaken])",
         ),
     ],
-    "server.spaces.groups.dead": [
+    "server.groups.space.dead": [
         (
             "dead-letter-is-undone",
             "bury",
@@ -172,7 +172,7 @@ ROWS: Final[Rows] = {
             "pass",
         ),
     ],
-    "server.spaces.groups.reading": [
+    "server.groups.space.reading": [
         ("read-one-epoch-late", "_portion", "return found, max(after, number - 1)", "return found, number"),
         (
             "read-beyond-the-group",
@@ -184,7 +184,7 @@ ROWS: Final[Rows] = {
         ("live-before-the-end", "_read_on", "group.pending_to >= durable", "True"),
         ("pending-items-lost", "take_pending", "not group.is_full", "False"),
     ],
-    "server.spaces.groups.groups": [
+    "server.groups.space.groups": [
         ("handed-out-twice", "SpaceGroups._join", "core.give_back(delivery)", "pass"),
         (
             "ended-session-keeps-its-jobs",
@@ -193,7 +193,7 @@ ROWS: Final[Rows] = {
             "pass",
         ),
     ],
-    "server.spaces.groups.placing": [
+    "server.groups.space.placing": [
         (
             "behind-by-one-row",
             "FedGroups.fall_behind",

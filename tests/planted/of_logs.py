@@ -8,9 +8,14 @@ from tests.planted.planting import Rows
 
 ROWS: Final[Rows] = {
     "relay.delivery.gate": [
-        ("shown-before-it-is-on-disk", "Gate.close", "self.closed = True", "pass"),
-        ("shown-one-epoch-early", "Gate._show", "kept[0][0] <= upto", "kept[0][0] <= upto + 1"),
-        ("shown-out-of-order", "Gate.keep", "number > self.durable or self._kept", "number > self.durable"),
+        ("shown-before-it-is-on-disk", "DurableGate.close", "self.closed = True", "pass"),
+        ("shown-one-epoch-early", "DurableGate._show", "kept[0][0] <= upto", "kept[0][0] <= upto + 1"),
+        (
+            "shown-out-of-order",
+            "DurableGate.keep",
+            "number > self.durable or self._kept",
+            "number > self.durable",
+        ),
     ],
     "relay.delivery.net_changes": [
         ("net-of-messages", "NetChange.fold", "self.messages += messages", "self.messages = messages"),
@@ -37,7 +42,7 @@ ROWS: Final[Rows] = {
         ),
         (
             "log-goes-before-its-groups",
-            "Retention.kept_for_groups",
+            "Retention.kept_for_registers",
             "return min(wanted, max(needed, _newest_of(chain, self.reader_size)))",
             "return wanted",
         ),

@@ -63,10 +63,10 @@ ROWS: Final[Rows] = {
         ("waiting-turn-after-a-later-one", "Client.begin", "sequence <= self.sequence", "False"),
         ("skipped-turns-applied", "Client._skip", "self._epochs.extend([NOT_APPLIED] * skipped)", "pass"),
     ],
-    "server.connections.acting": [
+    "server.connections.dispatch": [
         (
             "turn-numbers-unchecked",
-            "ActingPeer.commit_at_once",
+            "ClientPeer.commit_at_once",
             None,
             "self._turn(turn, self.own)\nreturn True",
         ),

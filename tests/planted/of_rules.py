@@ -114,5 +114,6 @@ ROWS: Final[Rows] = {
             "program.declare_and_tick((_texts(added), _texts(removed)), added, removed, ())",
         ),
         ("start-keeps-ended-facts", "rebuild", "present.pop(key(value), None)", "pass"),
+        ("start-begins-windows-anew", "rebuild", "times.forget_final()", "pass"),
     ],
 }

@@ -119,7 +119,7 @@ ROWS: Final[Rows] = {
             "self._tell(Crashed(partition, lost, (), reason, ()))",
             "pass",
         ),
-        ("frontiers-of-the-past-untold", "CatchUp.finish", "self._catch_up(self.ledger.lowers())", "pass"),
+        ("frontiers-of-the-past-untold", "CatchUp.finish", "self._catch_up(self.step_log.lowers())", "pass"),
     ],
     "relay.journal.writer": [
         ("steps-answered-before-the-write", "TopicWriter.when_durable", None, "callback()"),

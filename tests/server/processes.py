@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tests import warm
 from tests.ports import free_port
 
 PATIENCE = 60.0
@@ -60,7 +61,7 @@ class DaemonProcess:
         command = [sys.executable, *self.program, "serve", "--data", self.place]
         command += ["--listen", f"tcp:{self.host}:{self.port}"]
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  until its end is read; a pipe would fill
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [*command, *self.more],
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -90,6 +91,7 @@ class DaemonProcess:
             self._said.seek(0)
             self.errors = self._said.read()
             self._said.close()
+            sys.stderr.write(self.errors)  # which a test that fails shows
         return self.process.returncode
 
     def kill(self) -> None:

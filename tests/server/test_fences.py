@@ -22,13 +22,13 @@ DAEMON: Final = "no tenant: "
 OTHERS: Final = {
     # The file, and the task: the function that has the handler, or why there is none.
     "archiving/keeper.py self._order": "spaces/keeping.py keep",  # a task within ``_keep_process``
-    "cluster/contact.py connection.run": "spaces/keeping.py keep",  # a task within ``link.run``
-    "cluster/store.py self._measure": DAEMON + "it asks the database for its clock",
+    "cluster/database/contact.py connection.run": "spaces/keeping.py keep",  # a task within ``link.run``
+    "cluster/database/store.py self._measure": DAEMON + "it asks the database for its clock",
     "daemon/daemon.py _run": "spaces/keeping.py keep",  # as ``HostedSpace.run`` begins nothing else
     "daemon/daemon.py accept": "connections/listeners.py _admit",
-    "daemon/followers.py self._take_hints": "spaces/keeping.py keep",  # a task within ``link.run``
-    "daemon/followers.py self._keep_in_touch": "spaces/keeping.py keep",
-    "daemon/readers.py self._keep": DAEMON + "it runs in the supervisor of daemons",
+    "cluster/directory/followers.py self._take_hints": "spaces/keeping.py keep",  # a task within ``link.run``
+    "cluster/directory/followers.py self._keep_in_touch": "spaces/keeping.py keep",
+    "cluster/directory/readers.py self._keep": DAEMON + "it runs in the supervisor of daemons",
     "daemon/reloading.py daemon.accept_on": "connections/listeners.py _admit",
     "daemon/reloading.py daemon.parts[HOSTING].run": DAEMON + "code of actors is fenced by their engine",
     "daemon/serve.py partial": DAEMON + "it waits for the end",
@@ -45,11 +45,11 @@ OTHERS: Final = {
     "hosting/guardian.py self._read_reports": DAEMON + "it runs in an actor, which its engine fences",
     "hosting/guardian.py self._await_silence": DAEMON + "it runs in an actor, which its engine fences",
     "hosting/process.py signs.give": DAEMON + "it runs in a process of an actor",
-    "spaces/groups/reading.py _try_again": "spaces/groups/reading.py _try_again",
-    "spaces/groups/topics.py read_behind": "spaces/groups/reading.py read_behind",
-    "spaces/groups/topics.py read_topics": "spaces/groups/topics.py read_topics",
-    "spaces/groups/topics.py feed_on": "spaces/keeping.py keep",  # a task within ``read_all``
-    "spaces/groups/topics.py _read": "spaces/groups/topics.py _read",
+    "groups/space/reading.py _try_again": "groups/space/reading.py _try_again",
+    "groups/space/topics.py read_behind": "groups/space/reading.py read_behind",
+    "groups/space/topics.py read_topics": "groups/space/topics.py read_topics",
+    "groups/space/topics.py feed_on": "spaces/keeping.py keep",  # a task within ``read_all``
+    "groups/space/topics.py _read": "groups/space/topics.py _read",
     "spaces/rules.py _pump": "spaces/rules.py _pump",
     "topics/durable.py self._away.run": "spaces/keeping.py keep",  # a task within ``DurableTopics.run``
     "topics/durable.py self.writer.trim_aged": "spaces/keeping.py keep",
@@ -62,7 +62,7 @@ def _begun() -> Iterator[str]:
     """Yields the tasks that files of the daemon begin, in nurseries and by aliases of ``start_soon``."""
     for path in sorted(TOP.rglob("*.py")):
         name = path.relative_to(TOP).as_posix()
-        if name.startswith("cli/"):
+        if name.startswith("cli/") or "/commands/" in name:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not node.args:

@@ -105,7 +105,9 @@ class Actor:
                 self.history.turns.append(Turn.of(client, ticket, None))
 
     def _ended_by(self, error: BaseException | None) -> None:
-        if error is not None and not self.host.is_dead:
+        if isinstance(error, Refused) and error.code == "epoch-lost" and self.world.went_back():
+            self.world.cut_short(lost=False)  # the daemon has said so to this client
+        elif error is not None and not self.host.is_dead:
             self.world.accuse(f"{self.host.name} raised {error!r}")
 
     # -- kinds ----------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from typing import Final
 
 import trio
 
+from server.cluster.directory.home import directory_of
+from server.cluster.directory.lock import DataInUse
 from server.config.model import Config, Follow
-from server.daemon.directory import directory_of
-from server.daemon.lock import DataInUse
 from tests.simulation.daemons import Supervisor
 from tests.simulation.disks import Volume, mounted
 from tests.simulation.hosts import here

@@ -17,9 +17,10 @@ import trio
 
 from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
+from relay.space_registers import space_registers
 from relay.store.errors import LogFailed
+from server.cluster.directory.lock import DataUnusable
 from server.config.model import Config, Limits, SpaceConfig
-from server.daemon.lock import DataUnusable
 from server.daemon.serve import serve
 from tests.relay.store.memory import move_memories
 from tests.simulation.disks import Volume, mounted
@@ -93,7 +94,7 @@ class Supervisor:
 
     def log_of(self, space: str) -> LogReader:
         """Opens the log of a space, as the daemons have left it."""
-        return LogReader.open(self.data / space if space != MAIN else self.data)
+        return LogReader.open(self.data / space if space != MAIN else self.data, registers=space_registers)
 
     def chain_of(self, space: str) -> list[tuple[int, int]]:
         """Returns the term of each segment in a store, and its first epoch."""

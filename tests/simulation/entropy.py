@@ -116,6 +116,7 @@ _REPLACED: Final[list[tuple[ModuleType, str, Callable[..., Any]]]] = [
     (time, "time", _wall),
     (time, "time_ns", _wall_ns),
     (time, "monotonic", _steady),
+    (time, "monotonic_ns", _steady_ns),
     (time, "perf_counter", _steady),
     (time, "perf_counter_ns", _steady_ns),
     (time, "clock_gettime", _clock_gettime),

@@ -24,8 +24,9 @@ from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.store.staging import Staging
-from server.daemon import directory, followers
-from server.daemon.lock import DataInUse
+from server.cluster.directory import followers, home as directory
+from server.cluster.directory.lock import DataInUse
+from server.spaces.roles import Followed
 from server.spaces.space import HostedSpace
 from server.topics.durable import Recovered
 from server.topics.part import DaemonTopics
@@ -210,11 +211,11 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
     def locked(place: Path) -> Lock:
         return Lock(machine, place)
 
-    really_lead, really_open = HostedSpace.lead, DaemonTopics.open
+    really_lead, really_open = HostedSpace._begin_leading, DaemonTopics.open
 
-    def lead(self: HostedSpace, log: Log, staging: Staging) -> None:
-        led(self.name, log.term, log.next_epoch, hasattr(self, "commits"))
-        really_lead(self, log, staging)
+    def lead(self: HostedSpace, log: Log, staging: Staging, before: Followed | None) -> None:
+        led(self.name, log.term, log.next_epoch, before is not None)
+        really_lead(self, log, staging, before)
         data = self.settings.data
         assert isinstance(data, Path)
         (data / LogReader.FILE).touch()  # followers look for it
@@ -236,7 +237,7 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
         patch.object(trio, "open_unix_socket", open_unix_socket),
         patch.object(directory, "SqliteStaged", MemoryStaged),
         patch.object(directory, "has_tables", Path.exists),  # the tables are in memory, the file is empty
-        patch.object(HostedSpace, "lead", lead),
+        patch.object(HostedSpace, "_begin_leading", lead),
         patch.object(DaemonTopics, "open", open_topics),
     ):
         yield

@@ -20,6 +20,7 @@ import trio
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
+from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.postgres import database, fenced, members
@@ -27,9 +28,11 @@ from relay.store.postgres.database import Database
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from relay.store.staging import Staging
-from server.cluster import store as store_home
-from server.cluster.store import TOPICS
+from server.cluster.database import store as store_home
+from server.cluster.database.store import TOPICS
 from server.config.model import DURABLE, Cluster as ClusterConfig, Config, SpaceConfig
+from server.home import SteppedDown
+from server.spaces.roles import Followed
 from server.spaces.space import HostedSpace
 from tests.simulation.daemons import LIMITS, Supervisor
 from tests.simulation.entropy import BEGAN
@@ -76,6 +79,7 @@ class StoreCluster(Supervisor):
             trace=world.trace,
             count=lambda name: world.count(Occurrence[name]),
         )
+        world.went_back = lambda: self.store.went_back
         self.failing: Final = trio.Lock()
         """Held while something is wrong with the store as a whole."""
         self.leading: Final[dict[str, Member]] = {}
@@ -100,13 +104,13 @@ class StoreCluster(Supervisor):
     @contextmanager
     def _noted(self) -> Iterator[None]:
         """Notes which daemon leads a space from when on."""
-        really = HostedSpace.lead
+        really = HostedSpace._begin_leading
 
-        def lead(hosted: HostedSpace, log: Log, staging: Staging) -> None:
-            self._led(hosted.name, log, hasattr(hosted, "commits"))
-            really(hosted, log, staging)
+        def lead(hosted: HostedSpace, log: Log, staging: Staging, before: Followed | None) -> None:
+            self._led(hosted.name, log, before is not None)
+            really(hosted, log, staging, before)
 
-        with patch.object(HostedSpace, "lead", lead):
+        with patch.object(HostedSpace, "_begin_leading", lead):
             yield
 
     def _led(self, space: str, log: Log, followed: bool) -> None:
@@ -141,7 +145,7 @@ class StoreCluster(Supervisor):
         self._random.choice(self.running).step_clock(seconds)
 
     def log_of(self, space: str) -> LogReader:
-        return LogReader.over(PostgresLog(self._database(), self._number(space)))
+        return LogReader.over(PostgresLog(self._database(), self._number(space)), registers=space_registers)
 
     def chain_of(self, space: str) -> list[tuple[int, int]]:
         number = self._number(space)
@@ -228,6 +232,6 @@ class Member(Supervisor):
         if store.went_back and isinstance(error, LogDamaged | LogFailed):
             self._world.cut_short(lost=store.lost_acknowledged)
             return True
-        if isinstance(error, LogAway):
-            return True
+        if isinstance(error, LogAway) or (store.went_back and isinstance(error, SteppedDown)):
+            return True  # the other part of its failures says that the store went back
         return isinstance(error, LogFailed) and (self._is_excused or store.is_full)

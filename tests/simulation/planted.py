@@ -17,7 +17,7 @@ from dataspace.client.epoch_streams import EpochStream
 from dataspace.client.session.session import ClientSession
 from dataspace.kernel.changes import Epoch
 from index.values.values import Map
-from relay.delivery.gate import Gate
+from relay.delivery.gate import DurableGate
 from relay.following.following import Following
 from relay.groups.core import Cell, GroupCore
 from relay.groups.state import At
@@ -25,10 +25,10 @@ from relay.journal.writer import TopicWriter
 from relay.log.segments import Segment
 from relay.log.writer import GroupCommit
 from relay.store.sqlite import storage
+from server.cluster.directory.followers import LeaderLink
 from server.conditions import Judgement
 from server.config.model import SpaceConfig
-from server.connections.acting import ActingPeer
-from server.daemon.followers import LeaderLink
+from server.connections.dispatch import ClientPeer
 from server.owners import leases
 from server.spaces.sessions import Sessions, SessionState
 from server.spaces.space import HostedSpace
@@ -67,17 +67,17 @@ def resumed_one_late(held: ExitStack) -> None:
 def turn_numbers_unchecked(held: ExitStack) -> None:
     """A turn that is sent again is taken for a new one."""
 
-    def commit_at_once(self: ActingPeer, turn: Any) -> bool:
+    def commit_at_once(self: ClientPeer, turn: Any) -> bool:
         self._turn(turn, self.own)
         return True
 
-    held.enter_context(patch.object(ActingPeer, "commit_at_once", commit_at_once))
-    held.enter_context(patch.object(ActingPeer, "may_wait", lambda _self, _packet: False))
+    held.enter_context(patch.object(ClientPeer, "commit_at_once", commit_at_once))
+    held.enter_context(patch.object(ClientPeer, "may_wait", lambda _self, _packet: False))
 
 
 def gate_open(held: ExitStack) -> None:
     """Observers are shown epochs as they are committed, whatever the configuration says."""
-    held.enter_context(patch.object(Gate, "close", lambda _: None))
+    held.enter_context(patch.object(DurableGate, "close", lambda _: None))
 
 
 def leases_end_early(held: ExitStack) -> None:
@@ -251,7 +251,7 @@ def no_barrier(held: ExitStack) -> None:
 
 def members_sent_to_themselves(held: ExitStack) -> None:
     """A daemon that follows sends its clients to its own address in place of the leader's."""
-    from server.cluster.contact import StoreContact
+    from server.cluster.database.contact import StoreContact
 
     really = StoreContact._leaders
 

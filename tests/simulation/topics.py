@@ -118,7 +118,10 @@ class _Publishing:
 
     async def _compare(self, space: dataspace.RemoteSpace) -> None:
         """Accuses a daemon that does not know the steps that it has taken."""
+        asked = trio.current_time()
         known = await self._steps_known(space)
+        if trio.current_time() - asked >= AWAY:  # it may have crashed before the daemon was there to answer
+            return
         if known != self._steps_before + self._steps:
             said = f"{self._steps_before} + {self._steps} steps of {self._actor.host.name}, and knows {known}"
             self._actor.world.accuse(f"a daemon took {said}")

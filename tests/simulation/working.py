@@ -49,7 +49,7 @@ CUTS: Final = 0.1
 FAILS: Final = 0.4
 """How often a worker fails where jobs may become dead letters."""
 
-GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied")
+GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied", "closing")
 """Codes after which a worker joins again."""
 
 
@@ -218,13 +218,15 @@ def note_told(actor: Actor, group: str, job: dataspace.Job) -> None:
 
 
 async def give_back(actor: Actor, group: str, job: dataspace.Job, *, after: float, blame: bool) -> None:
-    """Gives a job back, unless it is lost."""
+    """Gives a job back, unless it is lost; notes that if a daemon has said so, and no line broke."""
+    era = job.member.era
     wait = max(after, BACKOFF * 2.0 ** (job.attempt - 1)) if blame else after
     told = Told((job.epoch, job.position), job.token, attempt=job.attempt + blame)
     given = GivenBack(told, trio.current_time() + wait)
     try:
         await job.again(after, blame=blame)
-        actor.world.given_back[group].append(given)
+        if job.member.era == era:
+            actor.world.given_back[group].append(given)
     except (DeliveryLost, Broken):
         pass  # it comes again in any case
     except Refused as refusal:

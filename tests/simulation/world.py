@@ -6,6 +6,7 @@ Always: the trace is the same for the same plan, in whatever process.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -85,6 +86,8 @@ class World:
         """Turns that were sent: space, client and number."""
         self.may_be_lost: set[tuple[str, str, int]] = set()
         """The turns that had been sent when the store went back to a copy that lacked some."""
+        self.went_back: Callable[[], bool] = lambda: False
+        """Returns True once the store, if there is one, lacks what was shown."""
         self.is_cut_short = False
         """True if the life ended because a daemon has found and said that the store went back."""
         self.changed = trio.Event()

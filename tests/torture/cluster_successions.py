@@ -21,6 +21,7 @@ import trio
 import dataspace
 from dataspace.errors import Broken, Refused, Unreachable
 from relay.log.reader import LogReader, verdict
+from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
 from relay.store.postgres.database import Database
 from relay.store.postgres.tables import PostgresLog
@@ -56,7 +57,7 @@ class ClusterSuccession(Successions):
 
     def _log(self) -> LogReader:
         [(number,)] = self._database.rows("SELECT space FROM {s}.spaces WHERE name = 'main'", {})
-        return LogReader.over(PostgresLog(self._database, number))
+        return LogReader.over(PostgresLog(self._database, number), registers=space_registers)
 
     async def begin(self) -> None:
         for each in self._daemons:

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import trio
 
 from relay.log.reader import LogReader, verify
+from relay.space_registers import space_registers
 from tests.guarantees.clients import TOPIC, Clients
 from tests.guarantees.history import History
 from tests.guarantees.notes import Notes
@@ -169,7 +170,7 @@ class Succession(Successions):
     async def end(self) -> None:
         for each in (self.follower, self.stand_by, self.leader):
             assert await trio.to_thread.run_sync(each.stop) == 0, each.errors
-        assert verify(self._directory).damages == ()
+        assert verify(self._directory, space_registers).damages == ()
 
     def _leads(self) -> None:
         """Notes which process leads now."""

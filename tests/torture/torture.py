@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -25,6 +24,8 @@ import trio
 
 from dataspace import Record
 from relay.log.reader import verify
+from relay.space_registers import space_registers
+from tests import warm
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 from tests.torture.load import TOPIC, Load
@@ -86,7 +87,7 @@ class Torture:
             nursery.cancel_scope.cancel()
         assert self.daemon.stop() == 0
         load.notes.read_log()
-        assert verify(self.daemon.data).damages == ()
+        assert verify(self.daemon.data, space_registers).damages == ()
         return load
 
     async def _strike(self, what: str, load: Load, number: int) -> None:
@@ -127,7 +128,7 @@ class Torture:
         ended = frozenset(Record("present", key, who) for who in ("Alice", "Bob"))
         with tempfile.TemporaryFile("w+") as said:
             holder = await trio.to_thread.run_sync(
-                lambda: subprocess.Popen(
+                lambda: warm.Popen(
                     [sys.executable, "-m", "dataspace", "assert", "--url", load.url, *facts], stderr=said
                 )
             )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import dataspace
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from index.values.values import Map, Record, Value, key
+from server.config.declaring import setting
+from server.config.kinds import SECONDS, path
 
 a_list: Value = [1, 2]  # type: ignore[assignment]  # a list can change
 a_dict: Value = {"k": 1}  # type: ignore[assignment]  # so can a dict
@@ -16,6 +20,12 @@ key([1])  # type: ignore[arg-type]  # only values have keys
 smaller = Record("p") < Record("q")  # type: ignore[operator]  # values have no comparison operators of their own
 Map([("k", 1)])["k"] = 2  # type: ignore[index]  # a map never changes
 Record()  # type: ignore[call-arg]  # a record has a label
+
+
+@dataclass
+class Settings:
+    text: str = setting(1.0, SECONDS)  # type: ignore[assignment]  # a setting is read as its field holds it
+    number: int = setting(0, path)  # type: ignore[assignment]  # whatever its default
 
 
 async def conversations() -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,9 +27,11 @@ from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
+from relay.space_registers import KnownSessions, space_registers
 from relay.store.errors import LogDamaged
 from relay.store.header import check_format
 from server.cli.main import main
+from tests import warm
 from tests.server.processes import DaemonProcess
 from tests.upgrade.make import COUNTS, HELD, KEPT, THINGS
 
@@ -219,8 +219,7 @@ def test_an_altered_topic_is_not_upgraded_and_is_dropped_if_that_is_accepted(
 def test_what_is_not_read_is_left_as_it_is_and_named(name: str, tmp_path: Path) -> None:
     data = unpacked(name, tmp_path)
     before = (data / "topics.sqlite").read_bytes()
-    command = [sys.executable, "-m", "dataspace", "serve", "--data", str(data), "--listen", "tcp:127.0.0.1:0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = warm.run("serve", "--data", str(data), "--listen", "tcp:127.0.0.1:0")
     assert ended.returncode == 1
     assert "topics.sqlite has format 1 without a number, this program reads 3; UPGRADE.md" in ended.stderr
     assert (data / "topics.sqlite").read_bytes() == before
@@ -264,9 +263,9 @@ def test_a_log_of_format_1_is_read_as_it_is_and_becomes_one_of_2_when_it_is_open
     assert main(["backup", str(backup), "--data", str(data)]) == 0
     assert main(["restore", str(backup), str(restored)]) == 0
     assert (format_of(backup), format_of(restored), format_of(data)) == (2, 2, 1)
-    with contextlib.closing(Log.open(data)) as log:
+    with contextlib.closing(Log.open(data, registers=space_registers)) as log:
         assert log.term == 0
-        assert not log.recover().sessions
+        assert not log.recover().registers.of(KnownSessions)
     assert format_of(data) == 2
     meta = {"format": format_of(data)}
     with pytest.raises(LogDamaged, match=r"has format 2, this program reads 1; UPGRADE\.md"):

@@ -149,7 +149,7 @@ class ClientSession:
         self._streams: dict[int, Stream] = {}
         self._requests: dict[int, PendingRequest] = {}
         self._offers: dict[int, OutgoingOffer] = {}
-        self._room = loop().event()
+        self._has_room = loop().event()
         self._closed: DataspaceError | None = None
 
     @property
@@ -175,9 +175,9 @@ class ClientSession:
         while len(self.in_flight) >= IN_FLIGHT:
             self._check_open()
             self.uplink.flush()
-            if self._room.is_set():  # several may wait for the same capacity
-                self._room = loop().event()
-            await self.patience.wait(self._room.wait)
+            if self._has_room.is_set():  # several may wait for the same capacity
+                self._has_room = loop().event()
+            await self.patience.wait(self._has_room.wait)
         return self.submit_nowait(actions, expected, owner, others, traceparent, deliveries)
 
     def submit_nowait(
@@ -205,7 +205,7 @@ class ClientSession:
             return await self.patience.wait(ticket.wait)
         except Unreachable as away:
             if self.in_flight.withdraw(ticket):
-                self._room.set()
+                self._has_room.set()
                 raise Unreachable(f"{away}: the turn was not sent, and will not be") from None
             raise Unreachable(f"{away}: the turn was sent before, so it may have taken effect") from None
 
@@ -465,7 +465,7 @@ class ClientSession:
         self._abandoned += self.in_flight.abandon(
             lambda turn: AnotherSpace(f"turn {turn.sequence} was lost before its answer: {place}")
         )
-        self._room.set()
+        self._has_room.set()
 
     def release(self, *, fresh: bool) -> int:
         """Sends what was held; where the claims have ended (``fresh``), they are asserted again before it,
@@ -520,7 +520,7 @@ class ClientSession:
             case p.Accepted(first, epochs):
                 for at, epoch in enumerate(epochs, first):
                     self.in_flight.accept(at, epoch)
-                self._room.set()
+                self._has_room.set()
             case p.Refusal(sequence, code, text, found, url):
                 refusal = refusal_of(code, text, found, url)
                 if not self._leaves(refusal):  # else the turn is sent again, under its number
@@ -572,7 +572,7 @@ class ClientSession:
             self.lease.lose()
             return
         ticket = self.in_flight.refuse(sequence, refusal)
-        self._room.set()
+        self._has_room.set()
         if ticket is not None and ticket.restating:
             lost = len(ticket.actions)
             self.on_connection(ConnectionEvent(ConnectionChange.REFUSED, str(refusal), facts=lost))
@@ -612,7 +612,7 @@ class ClientSession:
         for each in list(self.lasting):
             each.fail(error)
         self._end_offers(error)
-        self._room.set()
+        self._has_room.set()
         if known and self.welcome is not None:
             self.on_connection(ConnectionEvent(ConnectionChange.ENDED, str(error)))
 

@@ -389,7 +389,7 @@ class Uplink:
         return True
 
     def _take_in(self, chunk: bytes) -> None:
-        """Has the user receive the packets that some bytes complete."""
+        """Passes the packets that these bytes complete to the user."""
         session = self._session
         self.began = time.perf_counter()
         self._beat.heard(self._loop.current_time())

@@ -106,7 +106,7 @@ class ClaimedRows:
             self._fail(Unalias(key(head.of)))
 
     def _show(self, head: HeadRelation, value: Record) -> None:
-        """Has a claim, which was only noted, support a row that others see from now on."""
+        """Turns a noted claim into support of its row, which other rules see from now on."""
         if len(value.fields) == head.width:
             head.support(self._row(value.fields), +1)
         elif len(value.fields) > head.width:

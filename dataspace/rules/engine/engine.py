@@ -258,7 +258,7 @@ class ComponentEngine:
         return step[0].pending, step[0].table.settle
 
     def _written(self, relation: Relation) -> None:
-        """Has the table of a relation called that was written, and not the table that stood for it; O(1)."""
+        """Replaces the placeholder of a relation by its written table; O(1)."""
         if relation.in_cycle:
             return  # there, tables are looked up in each round
         if self._places is None:

@@ -187,7 +187,7 @@ class EnginePool:
         return groups
 
     def extend(self, by: Extension, again: Sequence[Value]) -> None:
-        """Has an engine take in further rules; the engines that they were in have gone."""
+        """Adds further rules to an engine; the engines that had them are gone."""
         engine = by.engine
         self.forbidding -= bool(engine.negated)
         engine.extend(by.rules, by.graph, again)

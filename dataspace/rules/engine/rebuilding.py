@@ -7,7 +7,7 @@ So the rules that ``lowering`` made for times, and no others, are carried out on
 What began before the first of these epochs is taken from a snapshot, which has what ``Times.past`` gave.
 
 Always: afterwards the forms are as they were after the last of those epochs, but for what began before the
-first of them and is in no snapshot: that began there.
+first of them and is in no snapshot: that began there, and counts in no window of ``final``.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def rebuild(
     )
     times.ahead = since
     program.declare_and_tick((_texts(present.values()), ()), (), (), ())
+    times.forget_final()
     for number, time, added, messages, removed in epochs:
         if past is not None and number > past[0]:
             times.load(past[1])

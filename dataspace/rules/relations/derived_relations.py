@@ -158,7 +158,7 @@ class HeadRelation(Relation):
 def lead(
     head: HeadRelation, view: View, terms: Terms, look: Callable[[int], None], *, within: bool
 ) -> Callable[[Row, State], None]:
-    """Has the rows of a head support the rows of a view; ``within`` one cycle, stamps are compared.
+    """Makes the rows of a head support those of a view; ``within`` one cycle, stamps are compared.
 
     Returns the function that is called with each row that comes; calls it for the rows that are there
     already.  ``look`` pays for each row that is shown.  A row that is too large to be a fact is not shown:

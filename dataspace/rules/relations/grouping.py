@@ -151,7 +151,7 @@ class Grouping:
         self._paid.pay(min(term.size, MAX_FACT) * (ORDER_FACTOR + group.count.bit_length()))
 
     def _pay(self, size: int, at: Row) -> None:
-        """Has another part handed out, unless a fact is too large."""
+        """Hands out another part, unless a fact is too large."""
         if size > MAX_FACT:
             values = {f"{n + 1}": term.value for n, term in enumerate(at)}
             raise RuleFailed(self._number, values, f"UsageError: {too_large(size)}")

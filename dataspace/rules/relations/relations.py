@@ -81,9 +81,9 @@ class Table(Protocol):
 class News:
     """The changes of rows since their last report.
 
-    ``came`` are rows that have come without being said, ``went`` the rows that have lost all support, of
-    either some more than once, and some that have changed their mind since; ``noted`` are rows to be looked
-    at for another reason.  A deleted row keeps its state until it has been published.
+    ``came``: rows that appeared but were not passed on yet.  ``went``: rows without support.  Either may
+    contain duplicates, and rows that have changed back since.  ``noted``: rows to be looked at for another
+    reason.  A deleted row keeps its state until it has been published.
     """
 
     __slots__ = ("came", "noted", "went")
@@ -235,7 +235,7 @@ def settle(cycle: list[Relation], stamp: int, spend: Callable[[Relation, int], N
 def in_parts(
     pending: list[State] | dict[Row, None], settle: Callable[[], None], uncounted: int = 0
 ) -> Steps[None]:
-    """Has ``settle`` take what is pending a part at a time, each with more than the ``uncounted`` rows.
+    """Calls ``settle`` for parts of ``pending``, each with more than the ``uncounted`` rows.
 
     For what changes in one pass over its rows, so that parts of it make no difference.
     """

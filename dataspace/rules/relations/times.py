@@ -299,7 +299,7 @@ class Times:
         return self.pending >= MUCH and len(self._agenda.get(self.next, ())) >= MUCH
 
     def plan(self, form: PastRows, row: Row, time: int) -> None:
-        """Has a row looked at in the first tick at or after a time; not if that is past."""
+        """Schedules a row for the first tick at or after a time; does nothing for a past time."""
         self.plan_at(form, row, instant_of(time))
 
     def plan_at(self, form: PastRows, row: Row, instant: int) -> list[_Entry] | None:
@@ -446,6 +446,14 @@ class Times:
                     self.put(form.open, row, shown)
                 if form.showing is not None:
                     form.showing.note(row)
+
+    def forget_final(self) -> None:
+        """Forgets what windows of ``final`` keep: of rows that were there before the first epoch that is read
+        the windows are over, whatever the times of these rows."""
+        for form in self.forms.values():
+            for row in list(form.kept) if form.of.kind is TimeKind.FINAL else ():
+                self.drop(form.kept, row)
+                self._note(form, row)
 
     def _note(self, form: PastRows, row: Row) -> None:
         if form.showing is not None:

@@ -42,7 +42,8 @@ from relay.archive.orphans import Leftovers, finish
 from relay.archive.packing import SegmentPacker
 from relay.archive.tables import DeltaTables, error_of_tables
 from relay.archive.writing import ArchiveWriter, NotThisArchive, random_name
-from relay.groups.state import DEAD, END, Item, is_dead
+from relay.groups.state import DEAD, END, WITH_ITEMS, Item, is_dead, items_of, without_items
+from relay.log.notes import Note
 from relay.log.segments import Place
 from relay.log.selections import flat_selection
 from relay.store.errors import LogDamaged
@@ -207,19 +208,23 @@ class _Erasing:
                 for number, _, added, sent, removed in segment.changes_after(0, upto) if reading else ():
                     for found in reading:
                         found.take(number, added, sent, removed)
-                for number, item in segment.items_in_notes(upto):
-                    for each, found in finding:
-                        if each.matches(item.value):
-                            found.items.append((number, item))
-                            self._noted.add(of.first)
+                for number, note in segment.notes(WITH_ITEMS, upto):
+                    for item in items_of(note.kind, note.fields):
+                        for each, found in finding:
+                            if each.matches(item.value):
+                                found.items.append((number, item))
+                                self._noted.add(of.first)
         for _, found in finding:
             found.close(self.archive.oldest)
 
     def _goes(self, number: int, kind: str, value: Value) -> bool:
         return any(each.goes(number, kind, value) for each in self.subjects)
 
-    def _item_goes(self, number: int, item: Item) -> bool:
-        return any(each.item_goes(number, item, self.archive.oldest) for each in self.subjects)
+    def _note_left(self, number: int, note: Note) -> Note:
+        def goes(item: Item) -> bool:
+            return any(each.item_goes(number, item, self.archive.oldest) for each in self.subjects)
+
+        return without_items(note, goes, ERASED_VALUE)
 
     def _may_go_from(self, of: Range) -> bool:
         return of.first in self._noted or any(each.may_be_in(of) for each in self.subjects)
@@ -262,7 +267,7 @@ class _Erasing:
         previous = bytes.fromhex(of.anchor)
         packer, places, altered = SegmentPacker(previous), list[Place](), False
         for segment in self.archive.segments_of(of):
-            left, some = segment.erased(self._goes, self._item_goes, ERASED_VALUE)
+            left, some = segment.erased(self._goes, self._note_left, ERASED_VALUE)
             altered, places = altered or left is not segment, places + some
             resealed = left.resealed(previous)
             packer.add(resealed)

@@ -165,7 +165,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def commit(self, end: Json) -> None:
-        """Lets the log drop what a named reader has done: it lags one batch, so that is always too little."""
+        """Allows the log to drop the epochs that a named reader has committed, less one batch."""
         self._acknowledge(self._offsets(end))
 
     def _acknowledge(self, done: Sequence[offsets.Offset | None]) -> None:

@@ -37,6 +37,8 @@ logger = logging.getLogger("dataspace")
 PAUSES: Final = (0.05, 0.1, 0.2, 0.5)
 """Seconds between attempts to reach the database; the last one stays."""
 
+# MATERIALIZED states what PostgreSQL does here in any case, since the parts are read twice and one locks:
+# each is evaluated once, so the insertion and the outcome see the same answer.
 _LEAD: Final = """
 WITH lead AS MATERIALIZED (
     SELECT term FROM {s}.terms WHERE space = %(led)s AND term = %(term)s AND nonce = %(nonce)s FOR SHARE
@@ -159,7 +161,7 @@ class FencedWriter:
                     return
                 reach("database-after-write")
         except BaseException:
-            self._disconnect()
+            self._disconnect()  # its answer may still come, and would be taken for that of the next statement
             raise
         if not leads:
             fence = self.fence
@@ -205,6 +207,7 @@ class FencedWriter:
         self._ending.set()
         connection = self._connection
         if connection is not None:
+            # libpq's connection belongs to the thread that waits in it; its socket may be shut down by any.
             shut_down(connection)
         if self._lock.acquire(blocking=False):
             try:

@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from dataspace.version import __version__
-from relay.store.errors import LogFailed
+from relay.store.errors import LogAway, LogFailed
 from relay.store.postgres.database import Database, shut_down
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.fenced import Fence
@@ -201,11 +201,17 @@ class Membership(_Asking):
         """The other members of the same name, likewise."""
 
     def join(self) -> float:
-        """Begins a lease under a new nonce; returns until when it lasts at least, on ``CLOCK_BOOTTIME``."""
+        """Begins a lease under a new nonce; returns until when it lasts at least, on ``CLOCK_BOOTTIME``.
+
+        Raises ``LogAway`` for a database that has lost the row at once, as where it has failed over.
+        """
         self.nonce = uuid4()
         sent = clock_gettime(CLOCK_BOOTTIME)
         self._run(_JOIN, **self._said())
-        [(self.number,)] = self._run(_NUMBER, nonce=self.nonce)
+        numbers = self._run(_NUMBER, nonce=self.nonce)
+        if not numbers:
+            raise LogAway(f"{self._database.place}: this member joined, and is not there")
+        ((self.number,),) = numbers
         self._run(_FORGET, kept=_KEPT_SECONDS)
         return sent + self.lease
 
@@ -345,7 +351,7 @@ class SpaceTerms(_Asking):
         self._run(_GIVE_UP, space=fence.space, term=fence.term, nonce=fence.nonce, wanted=wanted)
 
     def want(self, space: int, wanted: str) -> None:
-        """Has the leader of a space hand it over to this member."""
+        """Asks the leader of a space to hand it over to this member."""
         self._run(_WANT, space=space, wanted=wanted)
 
     def _end_blockers(self, pid: int) -> None:

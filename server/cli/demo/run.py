@@ -16,10 +16,10 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -30,6 +30,7 @@ from dataspace.errors import Broken
 from dataspace.kernel.changes import Change
 from dataspace.transport.addresses import can_listen_for_web, page_of, parse_listen
 from index.values.values import Record
+from server.children import running
 from server.cli.demo.showing import RULES, TASKS, WORKERS, Board, Play, Shown, showing, why
 
 BEFORE: Final = 4
@@ -46,6 +47,9 @@ Now by hand:
   dataspace serve --data ./data              a daemon, in one terminal
   dataspace observe 'present($who)'          in a second: what is, and each change
   dataspace assert 'present("Alice")'        in a third: a fact, until Ctrl-C or kill -9"""
+
+END_SECONDS: Final = 10.0
+"""Seconds in which a process must end before it is killed."""
 
 SECONDS: Final = (1.5, 2.5)
 """What a task takes, at least and at most."""
@@ -127,55 +131,31 @@ async def _daemon(data: Path) -> AsyncIterator[tuple[str, str]]:
     with errors.open("w") as said:
         words = ["serve", "--data", str(data / "log")]
         words += [word for address in wanted for word in ("--listen", address)]
-        process = await trio.lowlevel.open_process(
-            _command(*words), stdout=subprocess.PIPE, stderr=said, env=_environment()
-        )
-    try:
-        assert process.stdout is not None  # a pipe, as asked for
-        heard = b""
-        while heard.count(b"\n") < len(wanted):
-            part = await process.stdout.receive_some()
-            if not part:
-                raise Broken(f"the daemon did not start: {errors.read_text().strip()}")
-            heard += part
-        lines = heard.decode().splitlines()[: len(wanted)]
-        tcp, *web = [line.split("listening on ")[1].split(",")[0] for line in lines]
-        yield parse_listen(tcp).url, "".join(map(page_of, web))
-    finally:
-        await _end(process)
+        async with _running(*words, stdout=subprocess.PIPE, stderr=said) as process:
+            assert process.stdout is not None  # a pipe, as asked for
+            heard = b""
+            while heard.count(b"\n") < len(wanted):
+                part = await process.stdout.receive_some()
+                if not part:
+                    raise Broken(f"the daemon did not start: {errors.read_text().strip()}")
+                heard += part
+            lines = heard.decode().splitlines()[: len(wanted)]
+            tcp, *web = [line.split("listening on ")[1].split(",")[0] for line in lines]
+            yield parse_listen(tcp).url, "".join(map(page_of, web))
 
 
 async def _worker(url: str, name: str, speed: float, *, task_status: trio.TaskStatus[trio.Process]) -> None:
     """Runs a worker until cancelled."""
     words = ["demo", "--worker", name, "--daemon", url, "--speed", str(speed)]
-    process = await trio.lowlevel.open_process(
-        _command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment()
-    )
-    try:
+    async with _running(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         task_status.started(process)
         await trio.sleep_forever()
-    finally:
-        await _end(process)
 
 
-async def _end(process: trio.Process) -> None:
-    with trio.CancelScope(shield=True):
-        if process.returncode is None:
-            process.terminate()
-        with trio.move_on_after(10.0):
-            await process.wait()
-            return
-        process.kill()
-        await process.wait()
-
-
-def _command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "dataspace", *words]
-
-
-def _environment() -> dict[str, str]:
-    """Returns the environment without the settings of other daemons."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("DATASPACE_")}
+def _running(*words: str, **options: Any) -> AbstractAsyncContextManager[trio.Process]:
+    """Runs a command, without the settings of other daemons."""
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("DATASPACE_")}
+    return running([sys.executable, "-m", "dataspace", *words], END_SECONDS, env=settings, **options)
 
 
 class TaskTable:

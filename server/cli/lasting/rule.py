@@ -86,7 +86,7 @@ async def _refused(space: RemoteSpace, name: str, text: str) -> list[tuple[Value
 
 
 async def _resume(space: RemoteSpace, name: str) -> Value:
-    """Has a suspended rule carried out again; ``Refused`` where it is not suspended, or is so again."""
+    """Resumes a suspended rule; raises ``Refused`` if it is not suspended, or is suspended again."""
     return await space.request("rules", Map({"ask": "resume", "about": name}))
 
 

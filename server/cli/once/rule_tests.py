@@ -252,7 +252,7 @@ class RuleTest:
         self._settle()
 
     def _settle(self) -> None:
-        """Has rules carry out what is due at this time, and what ``next`` asks for."""
+        """Runs the turns of rules that are due at this time, and those that ``next`` asks for."""
         for _ in range(MOST_TICKS):
             epoch = self._space.advance(self._time)
             if epoch is not None:

@@ -28,7 +28,8 @@ from server.web.inner import ServingDaemon, inner_session
 from server.web.inspector.files import files
 from server.web.routes.parameters import Asked, Parameter
 from server.web.routes.problems import MEDIA_TYPE, Problem, answer_of
-from server.web.routes.table import DESCRIPTION, ROUTES, Row
+from server.web.routes.route import Row
+from server.web.routes.table import DESCRIPTION
 
 logger = logging.getLogger("dataspace")
 
@@ -41,10 +42,10 @@ ASKED: Final = ("Authorization", "Content-Type", "If-None-Match", "Last-Event-ID
 PREFLIGHT_SECONDS: Final = 600
 
 
-def application(daemon: ServingDaemon, origins: Sequence[str] = ()) -> ASGIApp:
+def application(daemon: ServingDaemon, rows: Sequence[Row], origins: Sequence[str] = ()) -> ASGIApp:
     """Returns the ASGI application of a daemon; pages of these ``origins`` may read its answers (CORS)."""
-    routes = [_route(row.path, row.methods, _endpoint(daemon, row)) for row in ROUTES]
-    routes.append(_route(DESCRIPTION, READ, _describe()))
+    routes = [_route(row.path, row.methods, _endpoint(daemon, row)) for row in rows]
+    routes.append(_route(DESCRIPTION, READ, _describe(rows)))
     routes += [_route(path, READ, _page(daemon)) for path in PAGES]
     routes += [_route(path, READ, answer) for path, answer in files().items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
@@ -101,8 +102,8 @@ async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
     await trio.lowlevel.checkpoint()
 
 
-def _describe() -> Callable[[Request], Awaitable[ASGIApp]]:
-    body = orjson.dumps(description())
+def _describe(rows: Sequence[Row]) -> Callable[[Request], Awaitable[ASGIApp]]:
+    body = orjson.dumps(description(rows))
 
     async def endpoint(_request: Request) -> ASGIApp:
         return Response(body, media_type="application/json")
@@ -171,10 +172,10 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-def description() -> dict[str, Any]:
-    """Returns the description, as OpenAPI 3.1."""
+def description(rows: Sequence[Row]) -> dict[str, Any]:
+    """Returns the description of routes, as OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
-    for row in ROUTES:
+    for row in rows:
         paths.setdefault(row.path, {})[row.method.lower()] = _operation(row)
     paths[DESCRIPTION] = {
         "get": {

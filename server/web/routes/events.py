@@ -93,7 +93,7 @@ async def observe(daemon: ServingDaemon, asked: Asked) -> Streaming:
                 out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
                 return
             stalled = daemon.limits.stalled_seconds
-            await Telling(session, out, spec, last, window, stalled).run()
+            await EventStream(session, out, spec, last, window, stalled).run()
 
     return Streaming(run)
 
@@ -103,7 +103,7 @@ def _beginning(at: Position) -> dict[str, Value]:
     return {"after": at.number, **({"identity": at.identity} if at.identity else {})}
 
 
-class Telling:
+class EventStream:
     """One stream of events."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Telling:
             await self._write(self._problem(problem_of(error)))
 
     async def _pour_into(self, link: Link) -> None:
-        """Has the session write the events to the client by itself, as it writes to one of a WebSocket."""
+        """Makes the session write the events to the client directly, as to one of a WebSocket."""
         for packet in self._session.rest():
             if isinstance(packet, p.Error):
                 raise Refused(packet.code, packet.text, packet.url)

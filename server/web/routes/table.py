@@ -1,45 +1,13 @@
-"""The table of routes: for each its path, what it takes, what it returns, and what answers it.
-
-Always: the application and the OpenAPI description are made from this table alone.
-"""
+"""The routes of the core; features have theirs beside them (``server/daemon/features.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
-from starlette.types import ASGIApp
+from server.web.routes import events, facts, log, rules, turns
+from server.web.routes.route import IN_SPACE, Row
 
-from server.web.inner import ServingDaemon
-from server.web.routes import events, facts, groups, log, rules, topics, turns
-from server.web.routes.parameters import Asked, Parameter
-
-Answer: TypeAlias = Callable[[ServingDaemon, Asked], Awaitable[ASGIApp]]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One route; ``body`` is the schema of its JSON, and ``returns`` the media types by status."""
-
-    method: str
-    path: str
-    summary: str
-    answer: Answer
-    parameters: tuple[Parameter, ...] = ()
-    body: dict[str, object] | None = None
-    returns: dict[int, str] = field(default_factory=lambda: {200: "application/json"})
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods at its path: HEAD beside a GET whose answer has an end."""
-        is_whole = self.returns.get(200) == "application/json"
-        return ("GET", "HEAD") if self.method == "GET" and is_whole else (self.method,)
-
-
-IN_SPACE: Final = "/v1/spaces/{space}"
-
-ROUTES: Final = (
+ROUTES: Final[tuple[Row, ...]] = (
     Row(
         "GET",
         f"{IN_SPACE}/facts",
@@ -69,30 +37,6 @@ ROUTES: Final = (
     ),
     Row(
         "POST",
-        f"{IN_SPACE}/groups/{{group}}/take",
-        "jobs of a group, which are the caller's for a while",
-        groups.take,
-        groups.PARAMETERS,
-        groups.TAKE,
-    ),
-    Row(
-        "POST",
-        f"{IN_SPACE}/groups/{{group}}/done",
-        "report jobs as done",
-        groups.done,
-        groups.PARAMETERS,
-        groups.DONE,
-    ),
-    Row(
-        "POST",
-        f"{IN_SPACE}/groups/{{group}}/again",
-        "give jobs back",
-        groups.again,
-        groups.PARAMETERS,
-        groups.AGAIN,
-    ),
-    Row(
-        "POST",
         f"{IN_SPACE}/messages",
         "messages, in one turn",
         turns.messages,
@@ -103,17 +47,6 @@ ROUTES: Final = (
     Row("GET", f"{IN_SPACE}/why", "why a fact is derived", rules.why, rules.WHY),
     Row("GET", f"{IN_SPACE}/why-not", "why a fact is not derived", rules.why_not, rules.WHY_NOT),
     Row("GET", f"{IN_SPACE}/explain", "how the rules run", rules.explain, rules.RULES),
-    Row(
-        "POST", "/v1/topics/{topic}", "items to a durable topic", topics.publish, topics.PUBLISH, topics.ITEMS
-    ),
-    Row(
-        "GET",
-        "/v1/topics/{topic}/events",
-        "the completed epochs of a durable topic as server-sent events",
-        topics.subscribe,
-        topics.SUBSCRIBE,
-        returns={200: "text/event-stream"},
-    ),
     Row("GET", "/v1/status", "the status of the daemon", rules.status, rules.STATUS),
 )
 

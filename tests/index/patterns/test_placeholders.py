@@ -78,6 +78,12 @@ def test_a_name_that_comes_again_stands_for_one_value() -> None:
     assert same(value, (Record("q", 5), Map({"k": Record("q", 5)})))
 
 
+def test_captures_of_parts_of_a_capture_are_known_with_it() -> None:
+    pattern = exact((capture("x", None, Record("q", capture("y"))), capture("z"), capture("y")))
+    value, _ = stand_in(pattern, (Record("q", 5), 5, 7))
+    assert same(value, (Record("q", 5), 7, 5))
+
+
 def test_rows_and_classes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UsageError, match="a row of 0 captures for a pattern with 1"):
         stand_in(capture(), ())

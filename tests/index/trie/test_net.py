@@ -371,6 +371,21 @@ def test_a_branch_finds_many_questions_by_the_positions_of_a_value() -> None:
     assert all(branch.positions is None for branch in room.index._nets["p"].branches())
 
 
+@pytest.mark.parametrize(
+    "whole", [lambda parts: Record("p", *parts), lambda parts: Record("p", tuple(parts))]
+)
+def test_a_branch_finds_its_questions_whether_a_value_has_few_parts_or_many(
+    whole: Callable[[Sequence[Value]], Value],
+) -> None:
+    room = _Room()
+    room.observe(whole([Map({}), "q"]))
+    room.observe(whole([Map({}), DISCARD, "q"]))
+    for n in range(4 * WIDE):
+        room.observe(whole([Map({f"key {n}": "q"})]))
+    assert any(branch.positions is not None for branch in room.index._nets["p"].branches())
+    room.check([whole([Map({"key 3": "q"}), *"q" * n]) for n in range(4)])
+
+
 @pytest.mark.slow
 def test_a_net_keeps_no_question_of_what_has_gone() -> None:
     room = _Room()

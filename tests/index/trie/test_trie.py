@@ -348,6 +348,14 @@ def test_a_message_finds_what_its_patch_adds_and_what_it_removes() -> None:
     assert ear.take_plain() == [("+", 2), ("!", "said"), ("-", 1)]
 
 
+def test_a_patch_of_messages_alone_tells_them_and_keeps_nothing() -> None:
+    index, ear = Index(), _Ear()
+    index.add_handler(skeleton(p(capture())), ear)
+    for messages in ([p(1)], [p(2), p(3)]):
+        assert index.patch([], [], messages) == ([], [])
+    assert (ear.take_plain(), len(index)) == ([("!", 1), ("!", 2), ("!", 3)], 0)
+
+
 def test_what_is_added_and_removed_in_one_patch_was_never_there() -> None:
     index, ear = _index_of(p(1)), _Ear()
     index.add_handler(skeleton(p(capture())), ear)

@@ -78,9 +78,9 @@ class ArchivedTopicMachine(JournalMachine):
         self.past = TopicArchive(Archive(self.objects, archiver.archive.place))
         self.past.renew()
         reader.close()
-        self.ledger.archive = self.past
+        self.step_log.archive = self.past
         if noted:
-            self.ledger.archived = (self.past.position, self.past.completed)
+            self.step_log.archived = (self.past.position, self.past.completed)
             self.keep()
 
     @rule(point=st.sampled_from(POINTS))
@@ -113,18 +113,18 @@ class ArchivedTopicMachine(JournalMachine):
     @rule(end=st.booleans())
     def restart(self, end: bool) -> None:
         super().restart(end)
-        self.ledger.archive = self.past
+        self.step_log.archive = self.past
 
     @rule(most=st.integers(1, 9))
     def trim(self, most: int) -> None:
         """Lets go of some epochs that are archived."""
-        found = islice(self.journal.epochs(SLOT, self.ledger.oldest), most)
-        self.ledger.forget([each for each, _ in found if each.number <= self.ledger.archived[1]])
+        found = islice(self.journal.epochs(SLOT, self.step_log.oldest), most)
+        self.step_log.forget([each for each, _ in found if each.number <= self.step_log.archived[1]])
         self.keep()
 
     def keep(self) -> None:
-        archived = self.ledger.archived
-        made = replace(kept(self.ledger), archived=archived, upto=archived[0])
+        archived = self.step_log.archived
+        made = replace(kept(self.step_log), archived=archived, upto=archived[0])
         self.queue.append((made, copy.deepcopy(self.oracle)))
         self.flush(len(self.queue))
 
@@ -146,10 +146,10 @@ class ArchivedTopicMachine(JournalMachine):
     @rule(after=st.integers(0, 9), budget=st.integers(0, 2000))
     def read(self, after: int, budget: int) -> None:
         wanted = self.written.completed
-        assert self.ledger.oldest_read == 1
+        assert self.step_log.oldest_read == 1
         at = min(after, len(wanted))
         while at < len(wanted):
-            for piece in history.pieces(self.journal, self.ledger, at, len(wanted), None, budget):
+            for piece in history.pieces(self.journal, self.step_log, at, len(wanted), None, budget):
                 time, epoch = wanted[at]
                 at += 1
                 assert (piece.number, piece.time, piece.crashed) == (at, time, epoch.crashed)
@@ -162,15 +162,15 @@ class ArchivedTopicMachine(JournalMachine):
             since = self.later(since, ahead)
         written = self.written
         after = [n for n, (time, _) in enumerate(written.completed, 1) if less_equal(since, time)]
-        found = history.sought(self.ledger, Antichain([since]))
-        number = history.number_at(self.journal, self.ledger, found)
+        found = history.sought(self.step_log, Antichain([since]))
+        number = history.number_at(self.journal, self.step_log, found)
         assert number == min(after, default=len(written.completed) + 1) - 1
-        assert not self.ledger.gone.covers(since)
-        at = history.beginning(self.journal, self.ledger, found)
+        assert not self.step_log.gone.covers(since)
+        at = history.beginning(self.journal, self.step_log, found)
         sent: list[bytes] = []
         durable = self.journal._chain(SLOT).epoch
         while at < durable:
-            for step in history.steps_after(self.journal, self.ledger, at):
+            for step in history.steps_after(self.journal, self.step_log, at):
                 at += 1
                 assert step.position == at
                 sent += [step.batch[2]] if step.batch is not None else []
@@ -223,25 +223,25 @@ class Topics:
         self.journal = Journal.open(place)
         self.noted: list[Noted] = []
         topic = Topic("t", Order(0), 1, lasting=True)
-        self.ledger = StepLog(topic, 77, SLOT, 1 << 20, self._note)
-        self.journal.write([kept(self.ledger)])
-        self.ledger.join(7)
+        self.step_log = StepLog(topic, 77, SLOT, 1 << 20, self._note)
+        self.journal.write([kept(self.step_log)])
+        self.step_log.join(7)
         self.write()
 
-    def _note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
-        self.noted.append(Noted(SLOT, step, tuple(completed), ledger.completed, step.position))
+    def _note(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+        self.noted.append(Noted(SLOT, step, tuple(completed), step_log.completed, step.position))
 
     def write(self) -> None:
         for each in self.noted:  # a segment for each step
             self.journal.write([each])
         self.noted.clear()
-        self.ledger.written(self.ledger.position)
+        self.step_log.written(self.step_log.position)
 
     def complete(self, count: int) -> None:
         for _ in range(count):
-            ((time, _),) = self.ledger.topic.holds(7)
+            ((time, _),) = self.step_log.topic.holds(7)
             assert isinstance(time, int)
-            self.ledger.finish(7, time, b"%d" % time, [(time, -1), (time + 1, +1)])
+            self.step_log.finish(7, time, b"%d" % time, [(time, -1), (time + 1, +1)])
         self.write()
 
     def archive(self, identity: str = "identity") -> Archive:
@@ -250,32 +250,32 @@ class Topics:
             archiver = TopicArchiver(TopicSource(tables, SLOT, identity), self.objects, "main")
             archiver.begin()
             archive_all(archiver, lambda _: None)
-        self.ledger.archive = found = TopicArchive(archiver.archive)
-        self.ledger.archived = (found.position, found.completed)
+        self.step_log.archive = found = TopicArchive(archiver.archive)
+        self.step_log.archived = (found.position, found.completed)
         return archiver.archive
 
     def let_go(self, most: int, *, held: bool = True) -> None:
-        self.ledger.forget([each for each, _ in self.journal.epochs(SLOT, self.ledger.oldest, most)])
-        upto = self.ledger.archived[0] if held else None
-        self.journal.write([replace(kept(self.ledger), archived=self.ledger.archived, upto=upto)])
+        self.step_log.forget([each for each, _ in self.journal.epochs(SLOT, self.step_log.oldest, most)])
+        upto = self.step_log.archived[0] if held else None
+        self.journal.write([replace(kept(self.step_log), archived=self.step_log.archived, upto=upto)])
 
     def check(self, oldest: int) -> None:
         """All epochs from ``oldest`` on can be read by number and by time, and none before."""
-        ledger, journal = self.ledger, self.journal
-        assert ledger.oldest_read == oldest
+        step_log, journal = self.step_log, self.journal
+        assert step_log.oldest_read == oldest
         found = list[Piece]()
-        while (at := found[-1].number if found else oldest - 1) < ledger.completed:
-            found += history.pieces(journal, ledger, at, ledger.completed, None, 1 << 20)
+        while (at := found[-1].number if found else oldest - 1) < step_log.completed:
+            found += history.pieces(journal, step_log, at, step_log.completed, None, 1 << 20)
         assert [(each.number, each.items) for each in found] == [
-            (number, (b"%d" % (number - 1),)) for number in range(oldest, ledger.completed + 1)
+            (number, (b"%d" % (number - 1),)) for number in range(oldest, step_log.completed + 1)
         ]
-        for time in range(ledger.completed):
-            assert ledger.gone.covers(time) == (time < oldest - 1)
-            found_at = history.sought(ledger, Antichain([time]))
-            assert history.number_at(journal, ledger, found_at) == max(time, oldest - 1)
+        for time in range(step_log.completed):
+            assert step_log.gone.covers(time) == (time < oldest - 1)
+            found_at = history.sought(step_log, Antichain([time]))
+            assert history.number_at(journal, step_log, found_at) == max(time, oldest - 1)
             if time >= oldest - 1:
                 (step, *_) = history.steps_after(
-                    journal, ledger, history.beginning(journal, ledger, found_at)
+                    journal, step_log, history.beginning(journal, step_log, found_at)
                 )
                 assert step.batch == (0, time, b"%d" % time)
 
@@ -294,7 +294,7 @@ def test_an_archive_that_begins_late_has_what_the_journal_had_then(topics: Topic
     topics.archive()
     topics.let_go(8)
     topics.check(5)
-    shape = topics.ledger.archive.archive.manifest.topic  # type: ignore[union-attr]
+    shape = topics.step_log.archive.archive.manifest.topic  # type: ignore[union-attr]
     assert shape == ArchivedShape(77, "t", 0, 1, 5, (3,))
 
 
@@ -317,7 +317,7 @@ def test_steps_that_complete_nothing_wait_for_the_archive_as_well(topics: Topics
     topics.complete(4)
     topics.archive()
     for by in (+1, -1, +1, -1):
-        topics.ledger.progress(7, [(9, by)])
+        topics.step_log.progress(7, [(9, by)])
     topics.write()
     topics.let_go(4)
     topics.complete(3)
@@ -344,9 +344,9 @@ def test_the_archive_of_a_topic_is_of_no_other(topics: Topics) -> None:
     topics.complete(2)
     topics.archive()
     topics.journal.write([Ended(SLOT)])
-    topics.ledger = StepLog(Topic("t", Order(0), 1, lasting=True), 78, SLOT, 1 << 20, topics._note)
-    topics.journal.write([kept(topics.ledger)])
-    topics.ledger.join(7)
+    topics.step_log = StepLog(Topic("t", Order(0), 1, lasting=True), 78, SLOT, 1 << 20, topics._note)
+    topics.journal.write([kept(topics.step_log)])
+    topics.step_log.join(7)
     topics.complete(3)
     archive = topics.archive()
     assert (archive.place.topic, archive.manifest.until) == (78, 3)

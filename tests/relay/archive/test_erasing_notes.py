@@ -15,8 +15,7 @@ from relay.archive.columns import ERASED_VALUE
 from relay.archive.erasure.erasing import Erasable, erase, erase_all
 from relay.archive.merging import Merger
 from relay.archive.verifying import verify_archive
-from relay.groups.state import GROUP, READ, UNDONE, Item, items_of
-from relay.log.notes import of_group
+from relay.groups.state import GROUP, READ, UNDONE, Item, items_of, of_group
 from relay.log.segments import encode_note
 from tests.relay.archive.histories import ArchivedLog
 from tests.relay.archive.memory import ObjectsInMemory

@@ -114,8 +114,8 @@ def test_taken_and_waiting_add_up_to_the_state(
     steps: list[tuple[int, int, int]], limit: int, state: set[int]
 ) -> None:
     """A slow reader that applies what it takes always arrives at the newest state, and nothing is left."""
-    room = MemoryBudget()
-    waiting = DeliveryQueue(_nothing, limit=limit, room=room)
+    budget = MemoryBudget()
+    waiting = DeliveryQueue(_nothing, limit=limit, budget=budget)
     waiting.extend(Changes(0, 0, [(n,) for n in state], flags=SNAPSHOT))
     seen: set[Row] = set()
     newest = -1
@@ -138,12 +138,12 @@ def test_taken_and_waiting_add_up_to_the_state(
             state = (state | set(added)) - set(removed)
         for changes in waiting.take(take, 10_000):
             apply(changes)
-        assert waiting.size >= 0 and (room.used > 0) == (len(waiting) > 0)
+        assert waiting.size >= 0 and (budget.used > 0) == (len(waiting) > 0)
     while len(waiting):
         for changes in waiting.take(2, 10_000):
             apply(changes)
     assert seen == {(n,) for n in state}
-    assert (waiting.size, room.used) == (0, 0)
+    assert (waiting.size, budget.used) == (0, 0)
 
 
 def test_what_is_large_leaves_in_parts_down_to_a_single_change() -> None:

@@ -21,11 +21,11 @@ from dataspace.wire.observing import Policy
 from index.patterns.patterns import capture
 from index.values.values import Map, Record
 from relay.delivery.backlog import SlowCounts
-from relay.delivery.followers import Delivery, Follower, PatternQueue
 from relay.delivery.memory import LEAST, MemoryBudget
 from relay.delivery.net_changes import net_of
-from relay.delivery.paced import PacedFollower
+from relay.delivery.paced import PacedMember
 from relay.delivery.pacing import Pacing
+from relay.delivery.queue_members import Delivery, PatternQueue, QueueMember
 from relay.delivery.shared import QueueBounds
 
 pytestmark = pytest.mark.skipif(
@@ -79,16 +79,16 @@ class Machine:
         self.space = Space("main")
         self.now = 0.0
         self.delivery = Delivery(MemoryBudget(limit), SlowCounts(), bounds, Pacing(lambda: self.now))
-        self.followers: list[Follower] = []
+        self.followers: list[QueueMember] = []
         self._held: dict[int, list[int]] = {}
         self._handles = 0
 
     def open(self, policy: Policy, place: int, paced: bool) -> None:
         """One more observer of one of some patterns, which begins with what is live."""
         made = (
-            PacedFollower(self.delivery, lambda _: None, pace=1.0)
+            PacedMember(self.delivery, lambda _: None, pace=1.0)
             if paced
-            else Follower(self.delivery, lambda _: None, policy=policy, behind=lambda: None)
+            else QueueMember(self.delivery, lambda _: None, policy=policy, behind=lambda: None)
         )
         made.follow(self.space, Record("n", place % 4, capture(), *[capture()] * (place // 4)))
         self.followers.append(made)
@@ -133,10 +133,10 @@ class Machine:
 
     def check(self) -> None:
         """Compares what is counted with what lies there, and with its bounds."""
-        room, bounds = self.delivery.room, self.delivery.bounds
+        budget, bounds = self.delivery.budget, self.delivery.bounds
         queues = {id(each.queue): each.queue for each in self.followers if each.queue is not None}
         roots = [*self.followers, *queues.values()]
-        ends: list[object] = [self.delivery, room, bounds, self.delivery.pacing, self.space]
+        ends: list[object] = [self.delivery, budget, bounds, self.delivery.pacing, self.space]
         ends += [self.delivery.counts]
         for queue in queues.values():
             assert isinstance(queue, PatternQueue)
@@ -144,11 +144,11 @@ class Machine:
         lying = reachable(roots, ends)
         idle = IDLE * len(roots)
         copies = LEAST * len(queues)  # what was taken last is kept for those who take the same
-        assert lying <= 1.5 * room.used + idle + copies
-        assert room.used <= 2 * lying + 256 * self._values()
-        assert room.used == self._counted(queues.values())
+        assert lying <= 1.5 * budget.used + idle + copies
+        assert budget.used <= 2 * lying + 256 * self._values()
+        assert budget.used == self._counted(queues.values())
         if not self.followers:
-            assert room.used == 0
+            assert budget.used == 0
 
     def _counted(self, queues: Iterable[PatternQueue]) -> int:
         """What each says that it holds: shared values once."""
@@ -165,7 +165,7 @@ class Machine:
         while self.followers:
             self.close(0)
             self.check()
-        assert (self.delivery.room.used, self.delivery.room.observers) == (0, 0)
+        assert (self.delivery.budget.used, self.delivery.budget.observers) == (0, 0)
 
 
 _few = st.integers(0, 7)
@@ -225,7 +225,7 @@ def test_what_waits_for_those_who_take_nothing_is_bounded_by_the_budget(policy: 
     for n in range(400):
         machine.send(n, 1, 1)
         machine.check()
-        assert machine.delivery.room.used <= limit + many * LEAST
+        assert machine.delivery.budget.used <= limit + many * LEAST
     failed = [each for each in machine.followers if each.failure is not None]
     assert bool(failed) == (policy in (Policy.CONFLATE, Policy.FAIL))
     for each in failed:

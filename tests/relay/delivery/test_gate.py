@@ -20,9 +20,9 @@ from dataspace.kernel.changes import Changes
 from dataspace.kernel.space import Space
 from index.patterns.patterns import capture
 from index.values.values import Record, Value
-from relay.delivery.followers import Delivery, Follower
-from relay.delivery.gate import Gate
+from relay.delivery.gate import DurableGate
 from relay.delivery.memory import MemoryBudget
+from relay.delivery.queue_members import Delivery, QueueMember
 
 PATTERN = Record("n", capture("n"))
 OTHER = Record("m", capture("n"))
@@ -38,7 +38,7 @@ class Observer:
         self.life = life
         self.began = life.space.epoch
         self.waits = life.is_closed and self.began > life.durable
-        self.follower = Follower(life.delivery, lambda _: None)
+        self.follower = QueueMember(life.delivery, lambda _: None)
         self.seen: list[tuple[int, bool, tuple[Value, ...], tuple[Value, ...]]] = []
         self.follower.follow(life.space, PATTERN, life.gate)
         self.follower.extend(Changes(life.space.epoch, 0, life.space.matches(PATTERN), flags=SNAPSHOT))
@@ -59,9 +59,9 @@ class Life:
 
     def __init__(self, *, closed: bool) -> None:
         self.space = Space("main")
-        self.room = MemoryBudget()
-        self.delivery = Delivery(self.room)
-        self.gate = Gate(self.room)
+        self.budget = MemoryBudget()
+        self.delivery = Delivery(self.budget)
+        self.gate = DurableGate(self.budget)
         if closed:
             self.gate.close()
         self.states: list[frozenset[int]] = [frozenset()]
@@ -165,7 +165,7 @@ class Life:
         assert not len(self.gate) and not self.gate.size
         while self.observers:
             self.close()
-        assert not self.room.used and not self.delivery.patterns and not len(self.space.interests)
+        assert not self.budget.used and not self.delivery.patterns and not len(self.space.interests)
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -203,15 +203,15 @@ def test_what_is_kept_is_counted_as_memory_of_observers_until_it_is_shown_or_not
     for fact in range(100):
         life.turn(fact)
     life.open()
-    assert life.gate.size == life.room.used > 100 * 100, "the state that the observer begins with"
+    assert life.gate.size == life.budget.used > 100 * 100, "the state that the observer begins with"
     life.close()
-    assert life.room.used == life.gate.size < 1000
+    assert life.budget.used == life.gate.size < 1000
     life.accept(1000)
-    assert life.room.used == life.gate.size == 0
+    assert life.budget.used == life.gate.size == 0
     life.open()
-    before = life.room.used
+    before = life.budget.used
     life.turn(1000)
-    assert life.room.used - before == life.gate.size > 0
+    assert life.budget.used - before == life.gate.size > 0
     life.accept(1)
     assert life.gate.size == 0
 
@@ -234,7 +234,7 @@ def test_an_answer_waits_for_its_epoch_between_the_changes_before_it_and_after_i
 def test_messages_and_other_patterns_pass_in_the_order_of_their_epochs() -> None:
     life, order = Life(closed=True), list[tuple[str, int]]()
     for name, pattern in (("n", PATTERN), ("m", OTHER)):
-        follower = Follower(life.delivery, lambda _: None)
+        follower = QueueMember(life.delivery, lambda _: None)
         follower.follow(life.space, pattern, life.gate)
         queue = follower.queue
         assert queue is not None
@@ -258,7 +258,7 @@ def test_messages_and_other_patterns_pass_in_the_order_of_their_epochs() -> None
 
 
 def test_a_defect_of_one_observer_keeps_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    gate, said = Gate(MemoryBudget()), list[int]()
+    gate, said = DurableGate(MemoryBudget()), list[int]()
     gate.close()
 
     def wrong(_argument: object) -> None:

@@ -13,12 +13,12 @@ from dataspace.codec import array_head, unpack
 from dataspace.kernel.actions import CONFLATED, SNAPSHOT
 from dataspace.kernel.changes import PART, EpochChanges
 from index.values.values import Value
-from relay.delivery.followers import Delivery, Follower
 from relay.delivery.net_changes import NET_PART
-from relay.delivery.paced import PacedFollower
+from relay.delivery.paced import PacedMember
 from relay.delivery.pacing import LEAST_PART, Pacing
+from relay.delivery.queue_members import Delivery, QueueMember
 from relay.delivery.shared import QueueBounds
-from tests.relay.delivery.test_followers import PATTERN, PLENTY, Writer
+from tests.relay.delivery.test_queue_members import PATTERN, PLENTY, Writer
 
 TICK = 1 / 64
 """Seconds by which time goes on, at least; exact in binary."""
@@ -47,7 +47,7 @@ class Watcher:
     def __init__(self, delivery: Delivery, clock: Clock, pace: float) -> None:
         self.pace = pace
         self.clock = clock
-        self.follower = PacedFollower(delivery, self._wake, pace=pace)
+        self.follower = PacedMember(delivery, self._wake, pace=pace)
         self._is_woken = False
         self.facts: set[Value] = set()
         self.messages: list[object] = []
@@ -101,7 +101,7 @@ class Machine:
         self.watchers = [Watcher(self.delivery, self.clock, pace * TICK) for pace in (4, 4, 10)]
         self.touched: list[int] = []
         self.messages: list[object] = []
-        self.steady = Follower(self.delivery, lambda _: None)
+        self.steady = QueueMember(self.delivery, lambda _: None)
         for follower in (self.steady, *[each.follower for each in self.watchers]):
             follower.follow(self.writer.space, PATTERN)
             follower.extend(self.writer.state())
@@ -172,8 +172,8 @@ class Machine:
                 assert self.messages, "only they end it"
             watcher.follower.close()
         self.steady.close()
-        room = self.delivery.room
-        assert (room.used, room.observers, self.delivery.patterns) == (0, 0, 0)
+        budget = self.delivery.budget
+        assert (budget.used, budget.observers, self.delivery.patterns) == (0, 0, 0)
         assert len(self.clock.pacing) == 0
 
 
@@ -281,7 +281,7 @@ def test_those_who_stand_at_one_place_share_one_difference() -> None:
     packed = [each.follower.take_packed(9, PLENTY) for each in told.watchers]
     assert [count for count, _ in packed] == [1, 1, 1]
     assert packed[0][1] is packed[1][1] is packed[2][1]
-    assert told.delivery.room.used == 0
+    assert told.delivery.budget.used == 0
 
 
 @pytest.mark.parametrize(("epochs", "values"), [(1, 2), (2, 4 * PART // NET_PART)])
@@ -301,7 +301,7 @@ def test_what_is_too_large_for_one_value_leaves_in_several_and_what_comes_then_i
     assert watcher.take() == 0
     told.clock.go_on(2)
     assert watcher.woken() and watcher.take() == 1
-    assert told.delivery.room.used == 0
+    assert told.delivery.budget.used == 0
 
 
 def test_facts_beyond_the_bounds_become_a_difference_that_does_not_wait_for_its_turn() -> None:
@@ -313,7 +313,7 @@ def test_facts_beyond_the_bounds_become_a_difference_that_does_not_wait_for_its_
         told.writer.turn([number])
     assert watcher.woken() and watcher.take() == 1
     assert len(watcher.facts) == 12
-    assert told.delivery.room.used == 0
+    assert told.delivery.budget.used == 0
 
 
 def test_messages_up_to_the_bound_within_one_pace_do_not_end_it() -> None:

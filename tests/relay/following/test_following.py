@@ -19,7 +19,7 @@ from relay.log.retention import Retention
 from relay.log.segments import encode
 from relay.log.snapshots import RecoveredState
 from relay.log.writer import GroupCommit
-from server.spaces.leader import difference
+from server.spaces.roles import difference
 
 pytestmark = pytest.mark.usefixtures("home")
 

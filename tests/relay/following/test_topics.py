@@ -14,9 +14,9 @@ from dataspace.topics.epochs import Gathering
 from dataspace.topics.messages import Message
 from dataspace.topics.subscriber import Subscriber
 from dataspace.topics.times import Order, Time
-from relay.following.topics import TopicsFollowing
-from relay.journal import followed
+from relay.journal import followed, history
 from relay.journal.followed import FollowedJournal
+from relay.journal.following import TopicsFollowing
 from relay.journal.journal import Journal
 from relay.journal.reader import recovered
 from relay.journal.rows import Ended, Kept, Noted, Write
@@ -47,20 +47,20 @@ class Leader:
         self.slot += 1
         self.number += 1
         topic = Topic("t", Order(0), PARTITIONS, lasting=True)
-        self.ledger = StepLog(topic, self.number, self.slot, 1 << 20, self.note)
+        self.step_log = StepLog(topic, self.number, self.slot, 1 << 20, self.note)
         self.written = []
         self.keep()
         self.producers: list[int] = []
         for _ in range(PARTITIONS):
             self.join()
 
-    def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
-        self.queue.append(Noted(ledger.slot, step, tuple(completed), ledger.completed, step.position))
+    def note(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+        self.queue.append(Noted(step_log.slot, step, tuple(completed), step_log.completed, step.position))
 
     def keep(self) -> None:
-        ledger = self.ledger
-        shape = (ledger.slot, ledger.number, "t", 0, PARTITIONS, ledger.retain, None)
-        now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
+        step_log = self.step_log
+        shape = (step_log.slot, step_log.number, "t", 0, PARTITIONS, step_log.retain, None)
+        now = (step_log.position, step_log.dump(), b"", step_log.oldest, step_log.first_needed())
         self.queue.append(Kept(*shape, *now))
 
     def write(self, count: int = 1) -> None:
@@ -71,7 +71,7 @@ class Leader:
         for each in some:
             if isinstance(each, Noted) and each.slot == self.slot:
                 self.written.append(each.step)
-                self.ledger.written(each.step.position)
+                self.step_log.written(each.step.position)
 
     # -- what may happen ------------------------------------------------------------------------------
 
@@ -80,31 +80,31 @@ class Leader:
 
     def join(self) -> None:
         self.number += 1
-        self.ledger.join(self.number, self.number % PARTITIONS)
+        self.step_log.join(self.number, self.number % PARTITIONS)
         self.producers.append(self.number)
 
     def send(self) -> None:
         """A call of an epoch that is open."""
         for producer in self.producers[:1]:
-            self.ledger.send(producer, self.ledger.topic.holds(producer)[0][0], ITEMS)
+            self.step_log.send(producer, self.step_log.topic.holds(producer)[0][0], ITEMS)
 
     def advance(self) -> None:
         for producer in self.producers:
-            time = self.ledger.topic.holds(producer)[0][0]
+            time = self.step_log.topic.holds(producer)[0][0]
             assert isinstance(time, int)
-            self.ledger.finish(producer, time, ITEMS, [(time, -1), (time + 1, +1)])
+            self.step_log.finish(producer, time, ITEMS, [(time, -1), (time + 1, +1)])
 
     def leave(self) -> None:
         if self.producers:
-            self.ledger.leave(self.producers.pop(0))
+            self.step_log.leave(self.producers.pop(0))
 
     def trim(self) -> None:
         """Forgets the older half of the epochs on disk."""
         self.flush()
-        ledger = self.ledger
-        epochs = [epoch for epoch, _ in self.journal.epochs(self.slot, ledger.oldest)]
+        step_log = self.step_log
+        epochs = [epoch for epoch, _ in self.journal.epochs(self.slot, step_log.oldest)]
         if going := epochs[: (len(epochs) + 1) // 2]:
-            ledger.forget(going)
+            step_log.forget(going)
             self.keep()
             self.flush()
 
@@ -117,10 +117,10 @@ class Leader:
             self.slot = max(self.journal.slots(), default=0)
             self.make()
             return
-        self.ledger = recovered(self.journal, self.slot)
-        self.ledger.write = self.note
-        for producer in list(self.ledger.members):
-            self.ledger.crash(producer, "the daemon was started again")
+        self.step_log = recovered(self.journal, self.slot)
+        self.step_log.write = self.note
+        for producer in list(self.step_log.members):
+            self.step_log.crash(producer, "the daemon was started again")
         self.producers = []
         self.join()
 
@@ -139,39 +139,39 @@ class Follower:
         self.since: dict[int, int] = {}
         self.ended: list[tuple[StepLog, bool]] = []
         self.skips = 0
-        self.ledger: StepLog | None = None
+        self.step_log: StepLog | None = None
         self.following = TopicsFollowing(
             self.journal,
             appeared=self._appeared,
-            moved=lambda ledger: None,
-            ended=lambda ledger, whole: self.ended.append((ledger, whole)),
+            moved=lambda step_log: None,
+            ended=lambda step_log, whole: self.ended.append((step_log, whole)),
             skipped=self._skipped,
             flush=lambda: None,
         )
 
-    def _appeared(self, ledger: StepLog) -> None:
-        self.ledger = ledger
-        told = self.told[ledger.number] = []
-        self.since[ledger.number] = ledger.position
-        ledger.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
+    def _appeared(self, step_log: StepLog) -> None:
+        self.step_log = step_log
+        told = self.told[step_log.number] = []
+        self.since[step_log.number] = step_log.position
+        step_log.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
 
-    def _skipped(self, before: StepLog, ledger: StepLog) -> None:
-        assert before is self.ledger
+    def _skipped(self, before: StepLog, step_log: StepLog) -> None:
+        assert before is self.step_log
         self.skips += 1
-        self.ledger = ledger
+        self.step_log = step_log
 
     def look(self) -> None:
         self.following.begin()
 
     def read(self, as_of: Time) -> Epochs:
         """The epochs that are told to a subscriber of the past."""
-        ledger, told = self.ledger, list[Message]()
-        assert ledger is not None
-        catching = CatchUp(ledger, 2, range(PARTITIONS), [as_of], told.append, lambda: None)
-        catching.begin(self.journal.beginning(ledger, catching.since))
+        step_log, told = self.step_log, list[Message]()
+        assert step_log is not None
+        catching = CatchUp(step_log, 2, range(PARTITIONS), [as_of], told.append, lambda: None)
+        catching.begin(history.beginning(self.journal, step_log, history.sought(step_log, catching.since)))
         while not catching.finish():
-            catching.take(self.journal.past(ledger, catching.at))
-        ledger.topic.unsubscribe(2)
+            catching.take(self.journal.past(step_log, catching.at))
+        step_log.topic.unsubscribe(2)
         return gathered(told)
 
 
@@ -189,31 +189,34 @@ def gathered(told: Sequence[Message]) -> Epochs:
 def expected(steps: Sequence[Step], since: int) -> list[Message]:
     """What is told to a subscriber who came when the steps up to a position were done."""
     told = list[Message]()
-    ledger = StepLog(Topic("t", Order(0), PARTITIONS, lasting=True), 1, 1, 1 << 20)
+    step_log = StepLog(Topic("t", Order(0), PARTITIONS, lasting=True), 1, 1, 1 << 20)
     for step in steps:
         if step.position == since + 1:
-            ledger.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
-        ledger.again(step)
+            step_log.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
+        step_log.again(step)
     if since == len(steps):
-        ledger.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
+        step_log.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
     return told
 
 
 def check(leader: Leader, follower: Follower) -> None:
     """Both are the same, now that all is written and read."""
-    ledger = follower.ledger
-    assert ledger is not None and ledger.number == leader.ledger.number
-    assert ledger.dump() == leader.ledger.dump()
-    assert ledger.durable == ledger.position == len(leader.written)
-    assert (ledger.completed_durable, ledger.oldest) == (leader.ledger.completed, leader.ledger.oldest)
+    step_log = follower.step_log
+    assert step_log is not None and step_log.number == leader.step_log.number
+    assert step_log.dump() == leader.step_log.dump()
+    assert step_log.durable == step_log.position == len(leader.written)
+    assert (step_log.completed_durable, step_log.oldest) == (
+        leader.step_log.completed,
+        leader.step_log.oldest,
+    )
     if not follower.skips:
-        since = follower.since[ledger.number]
-        assert gathered(follower.told[ledger.number]) == gathered(expected(leader.written, since))
-        assert follower.told[ledger.number] == expected(leader.written, since)
-    last = leader.ledger.completed
-    pieces = (leader.slot, PARTITIONS, ledger.oldest - 1, last, None, 1 << 20)
+        since = follower.since[step_log.number]
+        assert gathered(follower.told[step_log.number]) == gathered(expected(leader.written, since))
+        assert follower.told[step_log.number] == expected(leader.written, since)
+    last = leader.step_log.completed
+    pieces = (leader.slot, PARTITIONS, step_log.oldest - 1, last, None, 1 << 20)
     assert follower.journal.pieces(*pieces) == leader.journal.pieces(*pieces)
-    held = [epoch.time for epoch, _ in leader.journal.epochs(leader.slot, ledger.oldest)]
+    held = [epoch.time for epoch, _ in leader.journal.epochs(leader.slot, step_log.oldest)]
     whole = [each for each in gathered(expected(leader.written, 0)) if each[0] in held]
     for time in held:
         assert [each for each in follower.read(time) if each[0] in held] == whole[held.index(time) :]

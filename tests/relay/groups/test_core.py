@@ -74,12 +74,12 @@ def test_a_checkpoint_has_what_is_undone_and_what_is_done_beyond_it() -> None:
     group = states["w"] = GroupState("w")
     for number in (1, 2, 3):
         group.take(item(number))
-    states.take_in(DONE, done_fields("w", [(2, 0), (5, 1), (5, 0)]))
-    states.take_in("group-again", ("w", 3, 0, 4, 77))
-    states.take_in("group-again", ("w", 6, 0, 1, 88))
-    (checkpoint,) = states.checkpoints()
+    states.apply(DONE, done_fields("w", [(2, 0), (5, 1), (5, 0)]))
+    states.apply("group-again", ("w", 3, 0, 4, 77))
+    states.apply("group-again", ("w", 6, 0, 1, 88))
+    ((_, (checkpoint,)),) = states.rows()
     again = GroupStates()
-    again.take_in(GROUP, checkpoint)
+    again.apply(GROUP, checkpoint)
     found = again["w"]
     assert (sorted(found.undone), found.read, found.above) == ([(1, 0), (3, 0)], (3, 0), {(5, 0), (5, 1)})
     assert (found.undone[3, 0].attempts, found.undone[3, 0].due, found.failed) == (4, 77, {(6, 0): (1, 88)})

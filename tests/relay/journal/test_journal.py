@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dataspace.errors import UsageError
 from dataspace.topics.times import Antichain, Order, Time, less_equal
 from dataspace.version import compiled_parts
+from relay.journal import history
 from relay.journal.journal import Journal, compact_topics
 from relay.journal.reader import JournalReader, TopicsVerdict, recovered, topics_verdict, verify_topics
 from relay.journal.rows import Ended, Kept, Noted, Write
@@ -36,11 +37,11 @@ SLOT = 1
 HOMES = pytest.mark.usefixtures("home")
 
 
-def kept(ledger: StepLog) -> Kept:
-    topic = ledger.topic
-    shape = (ledger.slot, ledger.number, topic.name, topic.order.dimensions, len(topic.partitions))
-    now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
-    return Kept(*shape, ledger.retain, ledger.age, *now)
+def kept(step_log: StepLog) -> Kept:
+    topic = step_log.topic
+    shape = (step_log.slot, step_log.number, topic.name, topic.order.dimensions, len(topic.partitions))
+    now = (step_log.position, step_log.dump(), b"", step_log.oldest, step_log.first_needed())
+    return Kept(*shape, step_log.retain, step_log.age, *now)
 
 
 def verified(place: Path) -> TopicsVerdict:
@@ -72,13 +73,13 @@ class JournalMachine(RuleBasedStateMachine):
         self.order = Order(dimensions)
         self.partitions = partitions
         topic = Topic("t", self.order, partitions, lasting=True)
-        self.ledger = StepLog(topic, 77, SLOT, 1 << 20, self.note)
+        self.step_log = StepLog(topic, 77, SLOT, 1 << 20, self.note)
         self.oracle = self.written = Oracle(partitions)
-        self.queue.append((kept(self.ledger), copy.deepcopy(self.oracle)))
+        self.queue.append((kept(self.step_log), copy.deepcopy(self.oracle)))
         self.flush(1)
 
-    def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
-        self.noted = Noted(SLOT, step, tuple(completed), ledger.completed, step.position)
+    def note(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+        self.noted = Noted(SLOT, step, tuple(completed), step_log.completed, step.position)
 
     def done(self) -> None:
         """The oracle has done the step as well: both have completed the same."""
@@ -86,7 +87,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert [(each.time, each.crashed) for each in self.noted.completed] == [
             (time, epoch.crashed) for time, epoch in new
         ]
-        assert self.ledger.completed == len(self.oracle.completed)
+        assert self.step_log.completed == len(self.oracle.completed)
         self.queue.append((self.noted, copy.deepcopy(self.oracle)))
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -96,11 +97,11 @@ class JournalMachine(RuleBasedStateMachine):
     def join(self, partition: int, ahead: int | None) -> None:
         producer, partition = next(self.numbers), partition % self.partitions
         time = None if ahead is None else self.later(self.order.bottom, ahead)
-        before = self.ledger.dump()
+        before = self.step_log.dump()
         try:
-            start = self.ledger.join(producer, partition, time)
+            start = self.step_log.join(producer, partition, time)
         except UsageError:
-            assert self.ledger.dump() == before, "a step that raises did nothing"
+            assert self.step_log.dump() == before, "a step that raises did nothing"
             return
         self.oracle.join(producer, partition, start, [each.time for each in self.noted.completed])
         self.done()
@@ -110,7 +111,7 @@ class JournalMachine(RuleBasedStateMachine):
     def send(self, which: int, ahead: int, size: int) -> None:
         producer, time = self.pick(which)
         time, items = self.later(time, ahead), b"%d-" % next(self.numbers) + b"x" * size
-        self.ledger.send(producer, time, items)
+        self.step_log.send(producer, time, items)
         self.oracle.send(producer, time, items)
         self.done()
 
@@ -119,7 +120,7 @@ class JournalMachine(RuleBasedStateMachine):
     def progress(self, which: int, ahead: list[int]) -> None:
         producer, time = self.pick(which)
         changes = [(time, -1), *[(self.later(time, each), +1) for each in ahead]]
-        self.ledger.progress(producer, changes)
+        self.step_log.progress(producer, changes)
         self.oracle.progress(producer, changes)
         self.done()
 
@@ -127,14 +128,14 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9), ahead=st.integers(-1, 3), size=st.integers(0, 40))
     def finish(self, which: int, ahead: int, size: int) -> None:
         producer, time = self.pick(which)
-        items, before = b"%d-" % next(self.numbers) + b"x" * size, self.ledger.dump()
+        items, before = b"%d-" % next(self.numbers) + b"x" * size, self.step_log.dump()
         if ahead < 0:
             with pytest.raises(UsageError):
-                self.ledger.finish(producer, time, items, [(time, -9)])
-            assert self.ledger.dump() == before, "a step that raises did nothing, not even by half"
+                self.step_log.finish(producer, time, items, [(time, -9)])
+            assert self.step_log.dump() == before, "a step that raises did nothing, not even by half"
             return
         changes = [(time, -1), (self.later(time, ahead), +1)]
-        self.ledger.finish(producer, time, items, changes)
+        self.step_log.finish(producer, time, items, changes)
         self.oracle.send(producer, time, items)
         self.oracle.progress(producer, changes)
         self.done()
@@ -144,10 +145,10 @@ class JournalMachine(RuleBasedStateMachine):
     def go(self, which: int, crash: bool) -> None:
         producer = list(self.oracle.held)[which % len(self.oracle.held)]
         if crash:
-            self.ledger.crash(producer, f"{producer} is gone")
+            self.step_log.crash(producer, f"{producer} is gone")
             self.oracle.crash(producer, f"{producer} is gone")
         else:
-            self.ledger.leave(producer)
+            self.step_log.leave(producer)
             self.oracle.leave(producer)
         self.done()
 
@@ -173,7 +174,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.written = group[-1][1]
         for write, _ in group:
             if isinstance(write, Noted):
-                self.ledger.written(write.step.position)
+                self.step_log.written(write.step.position)
 
     @rule(end=st.booleans())
     def restart(self, end: bool) -> None:
@@ -183,21 +184,21 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal.close()
         self.journal = Journal.open(self.place)
         assert self.journal.slots() == [SLOT]
-        self.ledger = recovered(self.journal, SLOT)
-        self.ledger.write = self.note
+        self.step_log = recovered(self.journal, SLOT)
+        self.step_log.write = self.note
         self.queue, self.oracle = [], copy.deepcopy(self.written)
-        assert set(self.ledger.members) == set(self.oracle.held)
-        held = {who: dict(self.ledger.topic.holds(who)) for who in self.oracle.held}
+        assert set(self.step_log.members) == set(self.oracle.held)
+        held = {who: dict(self.step_log.topic.holds(who)) for who in self.oracle.held}
         assert held == {who: {t: n for t, n in each.items() if n} for who, each in self.oracle.held.items()}
-        assert self.ledger.completed == len(self.oracle.completed)
+        assert self.step_log.completed == len(self.oracle.completed)
 
     @rule(most=st.integers(1, 3))
     def trim(self, most: int) -> None:
-        going = [each for each, _ in islice(self.journal.epochs(SLOT, self.ledger.oldest), most)]
-        self.ledger.forget(going)
+        going = [each for each, _ in islice(self.journal.epochs(SLOT, self.step_log.oldest), most)]
+        self.step_log.forget(going)
         if going:
             self.oracle.oldest = going[-1].number + 1
-        self.queue.append((kept(self.ledger), copy.deepcopy(self.oracle)))
+        self.queue.append((kept(self.step_log), copy.deepcopy(self.oracle)))
         self.flush(len(self.queue))
 
     # -- what must hold -------------------------------------------------------------------------------
@@ -218,13 +219,13 @@ class JournalMachine(RuleBasedStateMachine):
         since = self.order.bottom
         for _ in range(times):
             since = self.later(since, ahead)
-        written, oldest = self.written, self.ledger.oldest
+        written, oldest = self.written, self.step_log.oldest
         after = [
             n for n, (time, _) in enumerate(written.completed, 1) if n >= oldest and less_equal(since, time)
         ]
         number = self.journal.number_at(SLOT, Antichain([since]), oldest)
         assert number == min(after, default=max(len(written.completed), oldest - 1) + 1) - 1
-        at = self.journal.beginning(self.ledger, Antichain([since]))
+        at = self.journal.beginning(SLOT, history.sought(self.step_log, Antichain([since])).begun, number + 1)
         sent = [step.batch[2] for step in self.journal.steps(SLOT, at) if step.batch is not None]
         wanted = [items for n in after for items in written.completed[n - 1][1].items]
         wanted += [
@@ -282,23 +283,23 @@ def _fill(place: Path) -> None:
     for slot in (1, 2):
         writes: list[Write] = []
 
-        def note(ledger: StepLog, step: Step, done: Sequence[Completed], to: list[Write] = writes) -> None:
-            to.append(Noted(ledger.slot, step, tuple(done), ledger.completed, 9))
+        def note(step_log: StepLog, step: Step, done: Sequence[Completed], to: list[Write] = writes) -> None:
+            to.append(Noted(step_log.slot, step, tuple(done), step_log.completed, 9))
 
         topic = Topic(f"t{slot}", Order(0), 2, lasting=True)
-        ledger = StepLog(topic, slot, slot, 1 << 20, note)
-        writes.append(kept(ledger))
+        step_log = StepLog(topic, slot, slot, 1 << 20, note)
+        writes.append(kept(step_log))
         for producer in (1, 2):
-            ledger.join(producer, producer - 1, name=f"p{producer}", away=1000)
+            step_log.join(producer, producer - 1, name=f"p{producer}", away=1000)
         for time in range(40):
             for producer in (1, 2):
-                ledger.send(producer, time, random.randbytes(random.randrange(60)))
-                ledger.progress(producer, [(time, -1), (time + 1, +1)])
+                step_log.send(producer, time, random.randbytes(random.randrange(60)))
+                step_log.progress(producer, [(time, -1), (time + 1, +1)])
         journal.write(writes)
-        ledger.written(ledger.position)
+        step_log.written(step_log.position)
         if slot == 2:
-            ledger.forget([each for each, _ in journal.epochs(slot, 1, 10)])
-            journal.write([kept(ledger)])
+            step_log.forget([each for each, _ in journal.epochs(slot, 1, 10)])
+            journal.write([kept(step_log)])
     journal.close()
 
 
@@ -310,16 +311,16 @@ def _all(place: Path) -> Any:
             raise LogDamaged(journal.shortfall())
         found = []
         for slot in journal.slots():
-            ledger = recovered(journal, slot)
-            at, pieces = ledger.oldest - 1, []
-            while at < ledger.completed:
-                pieces += journal.pieces(slot, 2, at, ledger.completed, None, 1 << 20)
+            step_log = recovered(journal, slot)
+            at, pieces = step_log.oldest - 1, []
+            while at < step_log.completed:
+                pieces += journal.pieces(slot, 2, at, step_log.completed, None, 1 << 20)
                 at = pieces[-1].number
-            steps = list(journal.steps(slot, pieces[0].number if slot == 1 else ledger.position))
-            places = [journal.number_at(slot, Antichain([time]), ledger.oldest) for time in (0, 15, 99)]
-            begun = journal.beginning(ledger, Antichain([20]))
+            steps = list(journal.steps(slot, pieces[0].number if slot == 1 else step_log.position))
+            places = [journal.number_at(slot, Antichain([time]), step_log.oldest) for time in (0, 15, 99)]
+            begun = history.beginning(journal, step_log, history.sought(step_log, Antichain([20])))
             found.append(
-                (slot, ledger.number, ledger.topic.name, ledger.dump(), pieces, steps, places, begun)
+                (slot, step_log.number, step_log.topic.name, step_log.dump(), pieces, steps, places, begun)
             )
         return found
     finally:
@@ -427,14 +428,14 @@ def _altered(place: Path, question: str) -> None:
 def _one_by_one(place: Path) -> None:
     """Adds a hundred epochs to a topic, each in a segment of its own."""
     with closing(Journal.open(place)) as journal:
-        ledger = recovered(journal, 1)
+        step_log = recovered(journal, 1)
         for time in range(40, 140):
             noted: list[Write] = []
-            ledger.write = lambda ledger, step, done, to=noted: to.append(
-                Noted(1, step, tuple(done), ledger.completed, 9)
+            step_log.write = lambda step_log, step, done, to=noted: to.append(
+                Noted(1, step, tuple(done), step_log.completed, 9)
             )
-            ledger.finish(1, time, b"x", [(time, -1), (time + 1, +1)])
-            ledger.finish(2, time, b"y", [(time, -1), (time + 1, +1)])
+            step_log.finish(1, time, b"x", [(time, -1), (time + 1, +1)])
+            step_log.finish(2, time, b"y", [(time, -1), (time + 1, +1)])
             journal.write(noted)
 
 
@@ -449,14 +450,16 @@ def test_an_altered_number_misleads_no_search(column: str, value: int, tmp_path:
     _altered(tmp_path, f"UPDATE segments SET {column} = {value} WHERE segment = ({altered})")
     journal = JournalReader.open(tmp_path)
     with closing(journal), closing(Journal.open(tmp_path)) as writer:
-        ledger, found = StepLog(Topic("t1", Order(0), 2, lasting=True), 1, 1), 0
-        ledger.position = ledger.durable = 1 << 20
+        step_log, found = StepLog(Topic("t1", Order(0), 2, lasting=True), 1, 1), 0
+        step_log.position = step_log.durable = 1 << 20
         for number in range(1, 141):
             with suppress(LogDamaged):
                 assert [each.number for each, _ in journal.epochs(1, number, number)] == [number]
                 found += 1
             with suppress(LogDamaged):
-                begun = journal.beginning(ledger, Antichain([number - 1]))
+                begun = history.beginning(
+                    journal, step_log, history.sought(step_log, Antichain([number - 1]))
+                )
                 step = next(journal.steps(1, begun))
                 assert step.position == begun + 1 and step.batch is not None and step.batch[1] == number - 1
         assert 0 < found < 140, "some are there, and some are not"
@@ -478,11 +481,14 @@ def test_compaction_joins_segments_and_changes_no_answer(tmp_path: Path) -> None
 def test_a_topic_that_is_not_on_disk_yet_has_no_steps(tmp_path: Path) -> None:
     """A subscriber may come while the first write of a topic is under way."""
     with closing(Journal.open(tmp_path)) as journal:
-        ledger = StepLog(Topic("new", Order(0), 1, lasting=True), 3, 9, 1 << 20)
-        ledger.join(1)
-        assert journal.beginning(ledger, Antichain([0])) == 0
+        step_log = StepLog(Topic("new", Order(0), 1, lasting=True), 3, 9, 1 << 20)
+        step_log.join(1)
+        assert history.beginning(journal, step_log, history.sought(step_log, Antichain([0]))) == 0
         assert not list(journal.steps(9, 0)) and not list(journal.epochs(9))
-        journal.write([kept(ledger)])
-        assert journal.slots() == [9] and journal.beginning(ledger, Antichain([0])) == 0
+        journal.write([kept(step_log)])
+        assert (
+            journal.slots() == [9]
+            and history.beginning(journal, step_log, history.sought(step_log, Antichain([0]))) == 0
+        )
         journal.write([Ended(9)])
         assert journal.slots() == [] and list(journal.steps(9, 0)) == []

@@ -5,9 +5,11 @@ What an epoch holds follows from its number, so that whoever opens the log after
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import trio
 
@@ -17,11 +19,14 @@ from index.values.values import Record, Value
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 
+LARGE: Final = 20_000 if "TORTURE_ROUNDS" in os.environ else 5_000
+"""Bytes of a large fact: more than a page of the file, of which 40 are far more than a write."""
+
 
 def content(number: int) -> tuple[Epoch, list[Value]]:
     """The epoch of a number, and the facts that it adds: up to 40 of some 60 bytes, at times large ones."""
     random = Random(number)
-    large = "x" * random.choice([0, 0, 0, 20_000])
+    large = "x" * random.choice([0, 0, 0, LARGE])
     facts: list[Value] = [
         Record("flight", number, at, large, random.random()) for at in range(random.randint(1, 40))
     ]

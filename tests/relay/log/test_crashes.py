@@ -58,11 +58,12 @@ def check(directory: Path, began: int, accepted: list[int], before: list[int]) -
     """Opens what a crash left: all that was accepted is there, and every epoch is whole."""
     log = Log.open(directory)
     assert accepted == list(range(began, began + len(accepted)))
-    held = [epoch.number for epoch in log.read(0)]
+    epochs = list(log.read(0))
+    held = [epoch.number for epoch in epochs]
     assert held == before + list(range(began, began + len(held) - len(before))), "a gap, or an old number"
     assert len(held) - len(before) >= len(accepted), "an accepted epoch is lost"
     state: dict[int, Value] = {}
-    for epoch in log.read(0):
+    for epoch in epochs:
         expected, facts = crashing.content(epoch.number)
         assert plain([epoch]) == plain([expected])
         state.update((epoch.number * 100 + at, fact) for at, fact in enumerate(facts))

@@ -8,21 +8,28 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from dataspace.codec import pack
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.patterns import capture
 from index.values.values import Record
-from relay.groups.state import GroupStates
 from relay.log import notes, snapshots
 from relay.log.compaction import compact
 from relay.log.log import Log
-from relay.log.notes import KnownSession, Note, take_in
+from relay.log.notes import Note
 from relay.log.reader import LogReader, verify
 from relay.log.replay import Replay
+from relay.log.retention import Retention
 from relay.log.segments import CHECKSUM_BYTES, cut, encode, encode_note
 from relay.log.snapshots import RecoveredState
+from relay.space_registers import (
+    KnownSession,
+    KnownSessions,
+    began,
+    digest_of,
+    ended,
+    space_registers,
+)
 from relay.store.errors import LogDamaged
 
 FACT = Record("n", 1)
@@ -31,13 +38,13 @@ N = Record("n", capture())
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    made = Log.open(tmp_path / "data")
+    made = Log.open(tmp_path / "data", registers=space_registers)
     yield made
     made.close()
 
 
 def session(number: int) -> KnownSession:
-    secret = notes.digest_of(bytes([number]) * 16)
+    secret = digest_of(bytes([number]) * 16)
     return KnownSession(f"session:0.{number}", f"~{number}", number, secret, 10.0, "", "unix")
 
 
@@ -53,22 +60,8 @@ def snapshot(log: Log, state: RecoveredState) -> None:
         pass
 
 
-@given(st.lists(st.one_of(st.integers(1, 4), st.lists(st.integers(1, 4), max_size=2)), max_size=8))
-def test_sessions_are_those_that_began_and_have_not_ended(steps: list[int | list[int]]) -> None:
-    known: dict[str, KnownSession] = {}
-    expected: set[int] = set()
-    for step in steps:
-        if isinstance(step, int):
-            take_in(known, GroupStates(), notes.began(session(step)))
-            expected.add(step)
-        else:
-            take_in(known, GroupStates(), notes.ended([session(each).owner for each in step]))
-            expected = expected - set(step) if step else set()
-    assert known == {session(each).owner: session(each) for each in expected}
-
-
 def test_a_note_comes_back_as_it_was_and_is_no_change() -> None:
-    said = [notes.began(session(1)), notes.ended(["session:0.1"]), Note("hint", (1, "x"))]
+    said = [began(session(1)), ended(["session:0.1"]), Note("hint", (1, "x"))]
     entries = [encode(owned(1, 1)), *[encode_note(1, 10, each) for each in said], encode(owned(2, 2))]
     (segment,) = cut(entries, 1, bytes(CHECKSUM_BYTES))
     assert [each for each in segment.items() if isinstance(each, Note)] == said
@@ -91,7 +84,7 @@ def test_the_bytes_are_as_documented() -> None:
     origin = Origin("c", "kitchen", "unix", "unix")
     body = encode_note(7, 70, notes.origin(origin)).body
     assert body == pack((7, 70, 0, 0, 0, (("origin", *origin),), (), (), None, 0, True))
-    body = encode_note(7, 70, notes.ended(["session:0.1"])).body
+    body = encode_note(7, 70, ended(["session:0.1"])).body
     assert body == pack((7, 70, 0, 0, 0, (("session-ended", "session:0.1"),), (), (), None, 1, True))
 
 
@@ -99,43 +92,57 @@ def test_the_bytes_are_as_documented() -> None:
 
 
 def test_sessions_are_recovered_from_notes_and_from_a_snapshot(tmp_path: Path) -> None:
-    log = Log.open(tmp_path)
-    log.append([encode_note(0, 0, notes.began(session(1))), encode(owned(1, 1))])
-    log.append([encode_note(1, 1, notes.began(session(2))), encode(owned(2, 2))])
+    log = Log.open(tmp_path, registers=space_registers)
+    log.append([encode_note(0, 0, began(session(1))), encode(owned(1, 1))])
+    log.append([encode_note(1, 1, began(session(2))), encode(owned(2, 2))])
     snapshot(log, log.recover())
-    log.append([encode_note(2, 2, notes.began(session(3))), encode_note(2, 2, notes.ended(["session:0.1"]))])
+    log.append([encode_note(2, 2, began(session(3))), encode_note(2, 2, ended(["session:0.1"]))])
     log.close()
-    log = Log.open(tmp_path)
+    log = Log.open(tmp_path, registers=space_registers)
     expected = {each.owner: each for each in (session(2), session(3))}
-    assert log.recover().sessions == expected == log.sessions
+    assert log.recover().registers.of(KnownSessions) == expected == log.registers.of(KnownSessions)
     snapshot(log, log.recover())
     log.close()
-    assert not verify(tmp_path).damages
+    assert not verify(tmp_path, space_registers).damages
     compact(tmp_path)
-    assert not verify(tmp_path).damages
-    log = Log.open(tmp_path)
-    assert log.recover().sessions == expected
+    assert not verify(tmp_path, space_registers).damages
+    log = Log.open(tmp_path, registers=space_registers)
+    assert log.recover().registers.of(KnownSessions) == expected
     log.close()
+
+
+def test_a_log_of_notes_alone_is_sound_though_the_first_have_gone(tmp_path: Path) -> None:
+    """They are before the first epoch, which is the oldest that the log has."""
+    log = Log.open(tmp_path, registers=space_registers)
+    log.append([encode_note(0, 0, began(session(1)))])
+    log.append([encode_note(0, 0, began(session(2)))])
+    log.append([encode_note(0, 0, ended(["session:0.2"]))])
+    snapshot(log, log.recover())
+    log.trim(Retention(age=0.0), 1 << 60)
+    assert log._chain.first == 3
+    log.close()
+    assert not verify(tmp_path, space_registers).damages
 
 
 @pytest.mark.parametrize("wrong", ["gone", "altered", "ended"])
 def test_a_snapshot_whose_sessions_no_note_explains_is_found(log: Log, wrong: str) -> None:
-    log.append([encode_note(0, 0, notes.began(session(1))), encode(owned(1, 1))])
+    log.append([encode_note(0, 0, began(session(1))), encode(owned(1, 1))])
     state = log.recover()
+    sessions = state.registers.of(KnownSessions)
     match wrong:
         case "gone":
-            state.sessions.clear()
+            sessions.clear()
         case "altered":
-            state.sessions["session:0.1"] = session(1)._replace(grace=1e9)
+            sessions["session:0.1"] = session(1)._replace(grace=1e9)
         case _:
-            state.sessions["session:0.2"] = session(2)
+            sessions["session:0.2"] = session(2)
     snapshot(log, state)
     assert ["may be resumed" in each for each in log.damages()] == [True]
 
 
 def test_readers_of_facts_pass_notes_over(log: Log) -> None:
-    log.append([encode_note(0, 0, notes.began(session(1))), encode(owned(1, 1))])
-    log.append([encode_note(1, 1, notes.ended(["session:0.1"])), encode(owned(2, 2))])
+    log.append([encode_note(0, 0, began(session(1))), encode(owned(1, 1))])
+    log.append([encode_note(1, 1, ended(["session:0.1"])), encode(owned(2, 2))])
     found = Replay(log, N, 0).epochs(2)
     assert [(number, rows) for number, _, rows, _, _ in found] == [(1, [(1,)]), (2, [(2,)])]
 

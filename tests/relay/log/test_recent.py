@@ -13,7 +13,7 @@ from index.patterns.patterns import capture
 from index.patterns.skeletons import Skeleton, skeleton
 from index.values.values import Record
 from relay.log.log import Log
-from relay.log.recent import TOLD, Recent, Retelling
+from relay.log.recent import TOLD, RecentEpochs, RecentReplay
 from tests.relay.log.histories import append, epoch, flight, lived
 from tests.relay.log.test_replay import ANY, PATTERNS, Turns, exactly, histories, logged
 
@@ -28,7 +28,7 @@ def test_it_tells_what_a_live_observer_was_told(
     space, epochs, witnesses = lived(turns, PATTERNS)
     former, later = epochs[:restart], epochs[restart:]
     begun = max([0, *[each.number for each in former]])
-    recent = Recent(begun, changes=10 * limit)
+    recent = RecentEpochs(begun, changes=10 * limit)
     with logged(former, group=2, snapshot_after=-1) as log:
         asked = data.draw(st.integers(0, begun))
         read = recent.missing(log, asked)
@@ -51,15 +51,15 @@ def test_it_tells_what_a_live_observer_was_told(
             assert [each.packed for each in values] == [Changes(*each).packed for each in expected]
 
 
-def _found(recent: Recent, form: Skeleton, after: int) -> Retelling:
-    retelling = Retelling(recent, form, after)
+def _found(recent: RecentEpochs, form: Skeleton, after: int) -> RecentReplay:
+    retelling = RecentReplay(recent, form, after)
     while retelling.step():
         pass
     return retelling
 
 
 def test_it_is_bounded_in_changes_and_in_bytes() -> None:
-    for recent in Recent(0, changes=10), Recent(0, size=50):
+    for recent in RecentEpochs(0, changes=10), RecentEpochs(0, size=50):
         for number in range(1, 100):
             recent.add(epoch(number, flight(number)), 10)
             if number % 7 == 0:
@@ -70,14 +70,14 @@ def test_it_is_bounded_in_changes_and_in_bytes() -> None:
 
 
 def test_one_epoch_that_is_too_large_is_not_kept() -> None:
-    recent = Recent(0, changes=10)
+    recent = RecentEpochs(0, changes=10)
     recent.add(epoch(1, flight(1)), 10)
     recent.add(Epoch(2, 20, added=[flight(n) for n in range(20)]), 10)
     assert (len(recent), recent.after) == (0, 2)
 
 
 def test_who_has_missed_much_is_told_from_the_log() -> None:
-    recent = Recent(0)
+    recent = RecentEpochs(0)
     for number in range(1, TOLD + 2):
         recent.add(epoch(number, flight(number)), 10)
     assert _found(recent, skeleton(ANY), 0).is_too_much
@@ -86,11 +86,11 @@ def test_who_has_missed_much_is_told_from_the_log() -> None:
 
 
 def test_it_is_found_in_steps_while_epochs_come_and_go() -> None:
-    recent = Recent(0, changes=2 * TOLD)
+    recent = RecentEpochs(0, changes=2 * TOLD)
     for number in range(1, TOLD):
         recent.add(epoch(number, flight(number)), 10)
     form = skeleton(capture())
-    retelling, steps = Retelling(recent, form, 0), 0
+    retelling, steps = RecentReplay(recent, form, 0), 0
     while retelling.step(100):
         steps += 1
         if steps == 5:
@@ -98,7 +98,7 @@ def test_it_is_found_in_steps_while_epochs_come_and_go() -> None:
     assert steps == (TOLD - 1) * 2 // 100
     assert [each[0] for each in retelling.epochs(lambda _: 1)] == [*range(1, TOLD + 1)]
 
-    late = Retelling(recent, form, 0)
+    late = RecentReplay(recent, form, 0)
     assert late.step(100)
     for number in range(TOLD + 1, 3 * TOLD):
         recent.add(epoch(number, flight(number)), 10)
@@ -109,7 +109,7 @@ def test_it_is_found_in_steps_while_epochs_come_and_go() -> None:
 
 def test_what_is_before_something_forgotten_is_not_read_again(log: Log) -> None:
     append(log, *[epoch(n, flight(n)) for n in range(1, 4)])
-    recent = Recent(3, changes=4)
+    recent = RecentEpochs(3, changes=4)
     assert [each[0] for each in recent.missing(log, 1) or ()] == [2, 3]
     assert recent.missing(log, 0) is None, "it is more than may be kept"
     assert recent.lacks(1) and not recent.lacks(0), "which need not be found out again"

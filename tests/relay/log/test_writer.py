@@ -15,7 +15,7 @@ from dataspace.errors import Closed
 from dataspace.kernel.changes import Claims, Epoch
 from dataspace.version import compiled_parts
 from index.values.values import Record, Value
-from relay.delivery.gate import Gate
+from relay.delivery.gate import DurableGate
 from relay.delivery.memory import MemoryBudget
 from relay.log import writer
 from relay.log.log import Log
@@ -151,7 +151,7 @@ async def test_the_tail_is_what_is_not_on_disk_yet(log: Log) -> None:
 
 async def test_a_gate_shows_an_epoch_after_its_commit_and_before_it_is_accepted(log: Log) -> None:
     happened: list[str] = []
-    gate = Gate(MemoryBudget())
+    gate = DurableGate(MemoryBudget())
     gate.close()
     async with running(GroupCommit(log, gate=gate)) as commits:
         for each in numbered(1, 3):
@@ -163,7 +163,7 @@ async def test_a_gate_shows_an_epoch_after_its_commit_and_before_it_is_accepted(
 
 
 async def test_what_a_gate_keeps_counts_in_the_backlog(log: Log) -> None:
-    gate = Gate(MemoryBudget())
+    gate = DurableGate(MemoryBudget())
     gate.close()
     async with running(GroupCommit(log, gate=gate, backlog_bytes=100_000)) as commits:
         commits.submit(epoch(1, flight(1)))
@@ -183,7 +183,7 @@ async def test_a_group_takes_less_where_a_gate_keeps_much_of_it(
     monkeypatch.setattr(writer, "ACCEPTED_AT_ONCE", 40)
     shown: list[int] = []
     steps: list[int] = []
-    gate = Gate(MemoryBudget())
+    gate = DurableGate(MemoryBudget())
     gate.close()
     async with running(GroupCommit(log, gate=gate, after_group=lambda: steps.append(len(shown)))) as commits:
         for each in numbered(1, 50):
@@ -197,7 +197,7 @@ async def test_a_group_takes_less_where_a_gate_keeps_much_of_it(
 
 async def test_what_a_gate_keeps_is_shown_to_nobody_when_the_disk_fails(log: Log) -> None:
     shown: list[int] = []
-    gate = Gate(MemoryBudget())
+    gate = DurableGate(MemoryBudget())
     gate.close()
     commits = GroupCommit(log, gate=gate)
     storage_of(log)._writer.execute("PRAGMA query_only = 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
+from tests import warm
 from tests.relay.spark.daemons import Daemon
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patched.setenv("SPARK_HOME", str(home))
         patched.setenv("PYTHONPYCACHEPREFIX", str(home / "bytecode"))
         patched.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patched.setattr(subprocess, "Popen", warm.Popen)  # daemons are those of the demo
         yield
 
 

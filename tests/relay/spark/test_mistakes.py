@@ -145,7 +145,7 @@ def test_tokens_and_certificates_are_shown_by_driver_and_executors(
             read(spark, url, "q($n:int)", **shown)
         with pytest.raises(PySparkException, match=r"wants a token: give \.option\(.token"):
             read(spark, url, "p($n:int)", tlsCa=ca)
-        with pytest.raises(PySparkException, match=r"no TLS with .* does not convince"):
+        with pytest.raises(PySparkException, match=r"no TLS with .* cannot verify"):
             read(spark, url, "p($n:int)", tokenFile=str(token))
         frame = stream(spark, url, "p($n:int)", tlsCa=ca, token="the secret of a reader")
         plan = frame._jdf.queryExecution().toString()

@@ -103,7 +103,7 @@ def test_a_query_that_writes_is_refused_while_a_batch_is_planned(url: str, more:
 
 def test_a_certificate_that_nobody_vouches_for_fails_at_once(url: str) -> None:
     reader = Dataspace({"url": url, "pattern": "p($n:int)"}).reader(inferred("p($n:int)"))
-    with pytest.raises(Unreachable, match=r"does not convince.*tlsCa") as caught:
+    with pytest.raises(Unreachable, match=r"cannot verify.*tlsCa") as caught:
         reader.partitions()
     assert "waited" not in str(caught.value)
 

@@ -205,17 +205,17 @@ class _Written:
         self.memory = memory
         self.journal = Journal(MemoryTopics(memory))
         topic = Topic("t", Order(0), 1, lasting=True)
-        self.ledger = StepLog(topic, 7, 1, 1 << 20, self._note)
-        self.journal.write([kept(self.ledger)])
-        self.ledger.join(1, 0, name="p", away=1000)
+        self.step_log = StepLog(topic, 7, 1, 1 << 20, self._note)
+        self.journal.write([kept(self.step_log)])
+        self.step_log.join(1, 0, name="p", away=1000)
         self.write()
 
-    def _note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
-        self._noted = Noted(ledger.slot, step, tuple(completed), ledger.completed, step.position)
+    def _note(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+        self._noted = Noted(step_log.slot, step, tuple(completed), step_log.completed, step.position)
 
     def send(self) -> None:
         """Makes a step that is not written yet."""
-        self.ledger.send(1, self.ledger.position, b"item")
+        self.step_log.send(1, self.step_log.position, b"item")
 
     def write(self) -> None:
         self.journal.write([self._noted])

@@ -29,7 +29,7 @@ from tests.relay.store.losses import Disk
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
-INSTANTS = 25 * int(os.environ.get("TORTURE_ROUNDS", "1"))
+INSTANTS = 25 * int(os.environ.get("TORTURE_ROUNDS", "0")) or 10
 EPOCHS = 60
 
 

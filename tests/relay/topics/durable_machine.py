@@ -33,16 +33,16 @@ class DurableMachine(Machine):
         self.is_again = False
         self.hit: set[Time] = set()
         """Open epochs of which there was something when a producer vanished that could have sent more."""
-        self.ledger = self.made(partitions)
-        self.state: tuple[int, Value] = (0, self.ledger.dump())
+        self.step_log = self.made(partitions)
+        self.state: tuple[int, Value] = (0, self.step_log.dump())
 
     def made(self, partitions: int) -> StepLog:
         self.topic = Topic("t", self.order, partitions, lasting=True)
         return StepLog(self.topic, 1, 1, 1 << 40, self.write)
 
-    def write(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+    def write(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
         self.steps.append(step)
-        self.lowers[step.position] = ledger.lowers()
+        self.lowers[step.position] = step_log.lowers()
         if self.is_again:
             self.completed += [(step.position, each) for each in completed]
             return
@@ -56,11 +56,11 @@ class DurableMachine(Machine):
             assert bool(each.crashed) == (each.time in self.hit), f"{each} does not say who vanished"
         self.completed += [(step.position, each) for each in completed]
         if self.random.random() < 0.1:
-            self.state = (step.position, ledger.dump())
+            self.state = (step.position, step_log.dump())
 
     def name(self) -> str:
         name = self.random.choice(("", "a", "b", "c"))
-        return "" if self.ledger.named(name) is not None else name
+        return "" if self.step_log.named(name) is not None else name
 
     def check_counts(self) -> None:
         """The steps of each producer are known as long as it is there, and afterwards if it has a name."""
@@ -76,8 +76,8 @@ class DurableMachine(Machine):
             else:
                 name, count = there[producer]
                 there[producer] = (name, count + 1)
-        assert {number: (each.name, each.steps) for number, each in self.ledger.members.items()} == there
-        assert self.ledger.departed == left
+        assert {number: (each.name, each.steps) for number, each in self.step_log.members.items()} == there
+        assert self.step_log.departed == left
 
     def resume(self) -> bool:
         """A subscriber reconnects where it was."""
@@ -88,13 +88,13 @@ class DurableMachine(Machine):
         if not old.subscriber.ready or not len(old.subscriber.frontier):
             return False
         try:
-            since = self.ledger.check_as_of(tuple(old.subscriber.frontier), old.queues)
+            since = self.step_log.check_as_of(tuple(old.subscriber.frontier), old.queues)
         except Refused:
             return False  # yet to come, since it follows others
         watcher = self.watch(sorted(old.queues))
         watcher.begun, watcher.since = frozenset(), tuple(since)
         catching = CatchUp(
-            self.ledger,
+            self.step_log,
             watcher.number,
             list(old.queues),
             watcher.since,
@@ -104,7 +104,7 @@ class DurableMachine(Machine):
         at = self.random.choice([each for each in self.lowers if each < self.first(since)])
         catching.begin(at)
         catching.take(self.steps[at : self.random.randint(at, len(self.steps))])
-        catching.take(self.steps[catching.at : self.ledger.tail_begin()])
+        catching.take(self.steps[catching.at : self.step_log.tail_begin()])
         assert catching.finish(), "what is not on the disk is in memory"
         return True
 
@@ -117,12 +117,12 @@ class DurableMachine(Machine):
     def write_some(self) -> None:
         """Some steps come to the disk; whoever reads that must find there what it asks for."""
         self.on_disk = self.random.randint(self.on_disk, len(self.steps))
-        self.ledger.written(self.on_disk)
-        assert self.ledger.durable == self.on_disk, "a step counts as on disk that is not"
+        self.step_log.written(self.on_disk)
+        assert self.step_log.durable == self.on_disk, "a step counts as on disk that is not"
         times = [step.form[3] for step in self.steps if step.batch is not None]
         if times:
             since = Antichain([self.random.choice(times)])
-            begun = [self.ledger.begun_at_or_after(since), self.on_disk + 1]
+            begun = [self.step_log.begun_at_or_after(since), self.on_disk + 1]
             there = [
                 each for at, each in self.completed if at <= self.on_disk and since.less_equal(each.time)
             ]
@@ -133,17 +133,17 @@ class DurableMachine(Machine):
         """The topic is made again; producers are away meanwhile, subscribers resume where they can."""
         if self.random.random() < 0.8:
             return False
-        before, steps, completed = self.ledger.dump(), self.steps, self.completed
+        before, steps, completed = self.step_log.dump(), self.steps, self.completed
         there = [each for each in self.watchers if not each.gone and not each.over]
         position, state = self.state
         self.on_disk = len(self.steps)
-        self.ledger = self.made(len(self.topic.partitions))
-        self.ledger.load(state)
+        self.step_log = self.made(len(self.topic.partitions))
+        self.step_log.load(state)
         self.steps, self.completed, self.is_again = [], [], True
         for step in steps[position:]:
-            self.ledger.again(step)
+            self.step_log.again(step)
         self.is_again = False
-        assert self.ledger.dump() == before and self.steps == steps[position:]
+        assert self.step_log.dump() == before and self.steps == steps[position:]
         assert self.completed == completed[len(completed) - len(self.completed) :]
         self.steps, self.completed = steps, completed
         for watcher in there:

@@ -52,7 +52,7 @@ class Machine:
         self.order = Order(dimensions)
         self.overtaking = overtaking
         self.topic = Topic("t", self.order, partitions)
-        self.ledger = StepLog(self.topic, 1, retain=retain)
+        self.step_log = StepLog(self.topic, 1, retain=retain)
         self.numbers = iter(range(1, 1 << 30))
         self.producers: dict[int, int] = {}
         self.watchers: list[Watcher] = []
@@ -81,7 +81,7 @@ class Machine:
             return False
         time = self.some_time() if self.random.random() < 0.5 else None
         try:
-            self.ledger.join(producer, partition, time, name=self.name())
+            self.step_log.join(producer, partition, time, name=self.name())
         except UsageError:
             assert time is not None, "the first free time must be free"
             return False
@@ -109,7 +109,7 @@ class Machine:
                 )
         item = self.item()
         self.sent.setdefault((partition, time), []).append(item)
-        self.ledger.send(producer, time, item)
+        self.step_log.send(producer, time, item)
         return True
 
     def finish(self) -> bool:
@@ -122,7 +122,7 @@ class Machine:
             return False
         time, item = self.random.choice(held), self.item()
         self.sent.setdefault((self.producers[producer], time), []).append(item)
-        self.ledger.finish(producer, time, item, [(time, -1), (self.later(time), +1)])
+        self.step_log.finish(producer, time, item, [(time, -1), (self.later(time), +1)])
         return True
 
     def progress(self) -> bool:
@@ -137,7 +137,7 @@ class Machine:
         changes += [(self.later(time), +1) for _ in range(self.random.choice([0, 1, 1, 1, 1, 2]))]
         if self.random.random() < 0.2:
             changes = [(self.later(time), +1)]
-        self.ledger.progress(producer, changes)
+        self.step_log.progress(producer, changes)
         return True
 
     def crash(self) -> bool:
@@ -148,7 +148,7 @@ class Machine:
         partition = self.producers.pop(producer)
         if since:
             self.crashes.append((partition, since))
-        self.ledger.crash(producer, "gone")
+        self.step_log.crash(producer, "gone")
         return True
 
     def leave(self) -> bool:
@@ -156,7 +156,7 @@ class Machine:
             return False
         producer = self.random.choice(list(self.producers))
         del self.producers[producer]
-        self.ledger.leave(producer)
+        self.step_log.leave(producer)
         return True
 
     def subscribe(self, partitions: list[int] | None = None) -> bool:
@@ -205,12 +205,17 @@ class Machine:
         watcher.begun, watcher.since = frozenset(), as_of
         try:
             catching = CatchUp(
-                self.ledger, watcher.number, list(old.queues), as_of, watcher.tell, lambda: self.end(watcher)
+                self.step_log,
+                watcher.number,
+                list(old.queues),
+                as_of,
+                watcher.tell,
+                lambda: self.end(watcher),
             )
         except Refused:
             self.watchers.remove(watcher)
             return False
-        catching.begin(self.ledger.tail_begin())
+        catching.begin(self.step_log.tail_begin())
         assert catching.finish(), "all that is retained is in memory"
         return True
 

@@ -46,16 +46,16 @@ def test_no_capability_out_of_nothing() -> None:
 )
 def test_items_and_changes_are_one_step_or_none(time: Time, changes: list[Change]) -> None:
     topic = Topic("t", Order(0))
-    ledger = StepLog(topic, 1, retain=1 << 20)
-    ledger.join(1)
+    step_log = StepLog(topic, 1, retain=1 << 20)
+    step_log.join(1)
     heard: list[Message] = []
     topic.subscribe(2, [0], heard.append, nothing)
     del heard[:]
-    before = ledger.size
+    before = step_log.size
     with pytest.raises(UsageError):
-        ledger.finish(1, time, b"half", changes)
-    assert (heard, topic.holds(1), ledger.size) == ([], [(0, 1)], before)
-    ledger.finish(1, 0, b"whole", [(0, -1), (1, +1)])
+        step_log.finish(1, time, b"half", changes)
+    assert (heard, topic.holds(1), step_log.size) == ([], [(0, 1)], before)
+    step_log.finish(1, 0, b"whole", [(0, -1), (1, +1)])
     assert heard == [Batch(0, 0, b"whole"), Progress(0, ((0, -1), (1, 1)))]
 
 
@@ -102,56 +102,56 @@ def test_a_group_is_over_when_all_its_partitions_are() -> None:
 
 def kept(retain: int, times: int) -> StepLog:
     """A topic in memory with a batch of 100 bytes at each of some times."""
-    ledger = StepLog(Topic("t", Order(0)), 1, retain=retain)
-    ledger.join(1)
+    step_log = StepLog(Topic("t", Order(0)), 1, retain=retain)
+    step_log.join(1)
     for time in range(times):
-        ledger.finish(1, time, b"%100d" % time, [(time, -1), (time + 1, +1)])
-    return ledger
+        step_log.finish(1, time, b"%100d" % time, [(time, -1), (time + 1, +1)])
+    return step_log
 
 
-def as_of(ledger: StepLog, time: int) -> list[Message]:
+def as_of(step_log: StepLog, time: int) -> list[Message]:
     heard: list[Message] = []
-    catching = CatchUp(ledger, 7, [0], [time], heard.append, nothing)
-    catching.begin(ledger.tail_begin())
+    catching = CatchUp(step_log, 7, [0], [time], heard.append, nothing)
+    catching.begin(step_log.tail_begin())
     assert catching.finish()
     return heard
 
 
 def test_what_is_retained_is_told_again_and_what_is_gone_is_named() -> None:
-    ledger = kept(1100, 10)
-    heard = as_of(ledger, 8)
+    step_log = kept(1100, 10)
+    heard = as_of(step_log, 8)
     assert heard == [
         Snapshot(0, (8,), ()),
         Batch(0, 8, b"%100d" % 8),
         Batch(0, 9, b"%100d" % 9),
         Progress(0, ((8, -1), (10, 1))),
     ]
-    ledger.send(1, 10, b"now")
+    step_log.send(1, 10, b"now")
     assert heard[-1] == Batch(0, 10, b"now")
     with pytest.raises(Refused, match=r"time 2 is gone: times to \[\d\] are not retained"):
-        as_of(ledger, 2)
+        as_of(step_log, 2)
     with pytest.raises(Refused, match="yet to come"):
-        as_of(ledger, 11)
-    assert ledger.size <= 1100
+        as_of(step_log, 11)
+    assert step_log.size <= 1100
 
 
 def test_steps_without_items_are_bounded_as_well() -> None:
-    ledger = kept(1100, 1)
+    step_log = kept(1100, 1)
     for time in range(1, 100):
-        ledger.progress(1, [(time, -1), (time + 1, +1)])
-    assert ledger.size <= 1100 and as_of(ledger, 100) == [Snapshot(0, (100,), ())]
+        step_log.progress(1, [(time, -1), (time + 1, +1)])
+    assert step_log.size <= 1100 and as_of(step_log, 100) == [Snapshot(0, (100,), ())]
 
 
 def test_a_crash_is_told_to_a_subscriber_that_was_not_there() -> None:
-    ledger = kept(1100, 2)
-    ledger.join(2)
-    ledger.send(1, 2, b"x")
-    ledger.crash(1, "gone")
-    assert Crashed(0, (2,), (), "gone", ()) in as_of(ledger, 2)
+    step_log = kept(1100, 2)
+    step_log.join(2)
+    step_log.send(1, 2, b"x")
+    step_log.crash(1, "gone")
+    assert Crashed(0, (2,), (), "gone", ()) in as_of(step_log, 2)
 
 
 def test_without_a_budget_the_past_is_gone() -> None:
-    ledger = kept(0, 1)
+    step_log = kept(0, 1)
     with pytest.raises(Refused, match="gone"):
-        as_of(ledger, 0)
-    assert ledger.size == 0 and as_of(ledger, 1) == [Snapshot(0, (1,), ())]
+        as_of(step_log, 0)
+    assert step_log.size == 0 and as_of(step_log, 1) == [Snapshot(0, (1,), ())]

@@ -161,7 +161,7 @@ def test_every_epoch_is_archived_once_wherever_a_writer_is_killed(
             newest = grow(data, random)
             if words != archive:
                 insist(place, *archive)
-            home.complete(*random.sample(home.ledgers, 2))
+            home.complete(*random.sample(home.step_logs, 2))
             killed = place.run(*words, fault=f"{point}:1")
             struck = "fault reached" in killed.stderr
             assert struck or kind == "unreliable", killed.stderr
@@ -170,7 +170,7 @@ def test_every_epoch_is_archived_once_wherever_a_writer_is_killed(
                 insist(place, *erase)
                 erased = newest
             elif words == archive:  # of what is left, topics have the most
-                home.complete(*home.ledgers)
+                home.complete(*home.step_logs)
                 place.run(*words, fault=f"{point}:{random.randrange(1, 4)}")
             if ROUNDS > 1:
                 place.run(*random.choice(strikes)[0], seconds=random.uniform(0.3, 2))
@@ -179,7 +179,7 @@ def test_every_epoch_is_archived_once_wherever_a_writer_is_killed(
         checked = insist(place, "log", "verify", "--archive", place.url, "--deep", "--json").splitlines()
         log, *topics = map(json.loads, checked)
         assert (log["first"], log["upto"], log["missing"], log["damages"]) == (1, newest, [], [])
-        assert [each["completed"] for each in topics] == [each.completed for each in home.ledgers]
+        assert [each["completed"] for each in topics] == [each.completed for each in home.step_logs]
         for each in topics:
             assert (each["first"], each["missing"], each["damages"]) == (1, [], [])
     with closing(LogReader.open(data)) as held:

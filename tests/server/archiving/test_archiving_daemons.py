@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,6 +20,7 @@ from relay.archive.archiver import Archiver, archive_all
 from relay.archive.verifying import verify_archive
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
+from tests import warm
 from tests.server.processes import DaemonProcess, follower, running
 
 pytestmark = pytest.mark.slow
@@ -153,13 +152,7 @@ def table_files(archive: str) -> list[str]:
 
 def command(*words: str, daemon: DaemonProcess | None = None) -> str:
     url = {} if daemon is None else {"DATASPACE_URL": daemon.url}
-    done = subprocess.run(
-        [sys.executable, "-m", "dataspace", *words],
-        capture_output=True,
-        text=True,
-        env=os.environ | url,
-        timeout=PATIENCE,
-    )
+    done = warm.run(*words, env=os.environ | url)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -10,12 +10,12 @@ import pytest
 from relay.log.log import Log
 from relay.store.errors import LogFailed
 from server.archiving.keeper import ArchiveKeeper
-from server.config.model import Config
+from server.config.model import Archiving, Config
 
 
 @pytest.mark.parametrize("full", [True, False])
 async def test_a_full_disk_is_waited_for(tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = ArchiveKeeper(Config(data=tmp_path, archive=tmp_path / "archive"), list)
+    keeper = ArchiveKeeper(Config(data=tmp_path, archive=Archiving(tmp_path / "archive")), list)
     with closing(Log.open(tmp_path)) as log:
         with monkeypatch.context() as patched:
 

@@ -46,34 +46,34 @@ class Home:
         self.place = place
         self.archiver = archiver
         self.journal = journal
-        self.ledgers = [self._made(slot) for slot in (1, 2, 3)]
+        self.step_logs = [self._made(slot) for slot in (1, 2, 3)]
         self.archived: dict[int, int] = {}
         self.errors: list[str] = []
 
     def _made(self, slot: int) -> StepLog:
-        ledger = StepLog(Topic(f"t{slot}", Order(0), 1, lasting=True), slot, slot, 1 << 20, self._note)
+        step_log = StepLog(Topic(f"t{slot}", Order(0), 1, lasting=True), slot, slot, 1 << 20, self._note)
         shape = (slot, slot, f"t{slot}", 0, 1, 1 << 20, None)
-        self.writes: list[Write] = [Kept(*shape, 0, ledger.dump())]
-        ledger.join(7)
+        self.writes: list[Write] = [Kept(*shape, 0, step_log.dump())]
+        step_log.join(7)
         self.journal.write(self.writes)
-        return ledger
+        return step_log
 
-    def _note(self, ledger: StepLog, step: Step, done: Sequence[Completed]) -> None:
-        self.writes.append(Noted(ledger.slot, step, tuple(done), ledger.completed, 1))
+    def _note(self, step_log: StepLog, step: Step, done: Sequence[Completed]) -> None:
+        self.writes.append(Noted(step_log.slot, step, tuple(done), step_log.completed, 1))
 
-    def complete(self, *ledgers: StepLog, content: bytes = bytes(1000)) -> None:
+    def complete(self, *step_logs: StepLog, content: bytes = bytes(1000)) -> None:
         self.writes = []
-        for ledger in ledgers:
-            time = ledger.completed
-            ledger.finish(7, time, content, [(time, -1), (time + 1, +1)])
+        for step_log in step_logs:
+            time = step_log.completed
+            step_log.finish(7, time, content, [(time, -1), (time + 1, +1)])
         self.journal.write(self.writes)
 
     def restart(self) -> None:
         """Begins with new archivers, as another process does."""
 
-    def archive(self, ledger: StepLog) -> Archive:
+    def archive(self, step_log: StepLog) -> Archive:
         """The archive of a topic, read anew."""
-        found = Archive(open_objects(self.place / "archive"), ArchivePlace("main", IDENTITY, ledger.number))
+        found = Archive(open_objects(self.place / "archive"), ArchivePlace("main", IDENTITY, step_log.number))
         found.refresh()
         return found
 
@@ -104,22 +104,22 @@ def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Home]:
 def test_what_is_new_is_archived_and_an_ended_topic_is_forgotten(home: Home) -> None:
     home.look()
     assert home.archived == {1: 0, 2: 0, 3: 0}
-    home.complete(*home.ledgers)
-    home.complete(home.ledgers[1])
+    home.complete(*home.step_logs)
+    home.complete(home.step_logs[1])
     home.look()
     assert home.archived == {1: 1, 2: 2, 3: 1}
     home.journal.write([Ended(1)])
-    home.complete(home.ledgers[2])
+    home.complete(home.step_logs[2])
     home.look()
     assert (home.archived, home.errors) == ({1: 1, 2: 2, 3: 2}, [])
 
 
 def test_an_error_of_one_topic_holds_back_no_other(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.complete(*home.ledgers)
+    home.complete(*home.step_logs)
     assert asked(home.journal, "UPDATE topics SET body = x'90' WHERE slot = 2 RETURNING 1") == [(1,)]
     home.look()
     assert (home.archived, len(home.errors)) == ({1: 1, 3: 1}, 1)
-    home.complete(home.ledgers[0], home.ledgers[2])
+    home.complete(home.step_logs[0], home.step_logs[2])
     home.look()
     assert (home.archived, len(home.errors)) == ({1: 2, 3: 2}, 1), "the damaged one is left in peace for now"
     monkeypatch.setattr(archiving, "PAUSE_SECONDS", 0.0)
@@ -130,7 +130,7 @@ def test_an_error_of_one_topic_holds_back_no_other(home: Home, monkeypatch: pyte
 
 def test_a_store_that_is_away_is_no_error_of_a_topic(home: Home) -> None:
     home.look()
-    home.complete(*home.ledgers)
+    home.complete(*home.step_logs)
     (home.place / "archive").rename(home.place / "elsewhere")
     (home.place / "archive").write_text("no directory")
     with pytest.raises((StoreFailed, DataspaceError)):
@@ -145,10 +145,10 @@ def test_a_store_that_is_away_is_no_error_of_a_topic(home: Home) -> None:
 def test_open_ranges_of_all_topics_are_bounded(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archiving, "OPEN_BYTES", 2500)
     monkeypatch.setattr("relay.archive.topics.archiving.TopicArchiver._began", lambda *_: 1 << 62)
-    home.complete(home.ledgers[0])
+    home.complete(home.step_logs[0])
     home.look()
     assert not any(home.archived.values())
-    home.complete(home.ledgers[0], home.ledgers[1])
+    home.complete(home.step_logs[0], home.step_logs[1])
     home.look()
     assert home.archived == {1: 2, 2: 0, 3: 0}, "the largest is closed"
 
@@ -158,25 +158,25 @@ def test_small_ranges_are_merged_and_read_as_before(home: Home, monkeypatch: pyt
     """A range for each epoch here; four of about one size become one."""
     count = 21
     for at in range(count):
-        home.complete(home.ledgers[0])
+        home.complete(home.step_logs[0])
         if at % 3 == 0:
-            home.complete(home.ledgers[1])
+            home.complete(home.step_logs[1])
         home.look()
     assert home.errors == []
-    for ledger in home.ledgers[:2]:
-        archive = home.archive(ledger)
+    for step_log in home.step_logs[:2]:
+        archive = home.archive(step_log)
         ranges = list(archive.ranges())
-        assert len(ranges) < ledger.completed and max(each.merged for each in ranges) >= 4, ranges
+        assert len(ranges) < step_log.completed and max(each.merged for each in ranges) >= 4, ranges
         assert verify_topic(archive, deep=True).damages == ()
         past = TopicArchive(archive)
         assert [(each.number, each.time) for each in every_piece(past, 1, 0, past.completed)] == [
-            (number, number - 1) for number in range(1, ledger.completed + 1)
+            (number, number - 1) for number in range(1, step_log.completed + 1)
         ]
         steps = [step.position for step in past.steps(0, past.position)]
-        assert steps == [*range(1, ledger.position + 1)]
+        assert steps == [*range(1, step_log.position + 1)]
         monkeypatch.setattr("relay.journal.past.MOST_EPOCHS", 2)
         assert [each.number for each in every_piece(past, 1, 1, past.completed - 1)] == [
-            *range(2, ledger.completed)
+            *range(2, step_log.completed)
         ]
 
 
@@ -192,16 +192,16 @@ def test_a_merge_that_is_killed_is_done_again(home: Home, monkeypatch: pytest.Mo
         patch(strike)
         with pytest.raises(Killed):
             for _ in range(20):
-                home.complete(home.ledgers[0])
+                home.complete(home.step_logs[0])
                 home.look()
         patch(lambda _: None)
         home.restart()
-    home.complete(home.ledgers[0])
+    home.complete(home.step_logs[0])
     home.look()
-    archive = home.archive(home.ledgers[0])
+    archive = home.archive(home.step_logs[0])
     assert verify_topic(archive, deep=True).damages == ()
     steps = [step[0] for each in archive.segments(0, archive.upto) for step in each.every_entry()]
-    assert steps == [*range(1, home.ledgers[0].position + 1)]
+    assert steps == [*range(1, home.step_logs[0].position + 1)]
     assert max(each.merged for each in archive.ranges()) > 1
 
 
@@ -209,9 +209,9 @@ def test_a_merge_that_is_killed_is_done_again(home: Home, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("lost", [2, 4, 7])
 def test_a_lost_step_is_damage(home: Home, lost: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(6):
-        home.complete(home.ledgers[0])
+        home.complete(home.step_logs[0])
         home.look()
-    archive = home.archive(home.ledgers[0])
+    archive = home.archive(home.step_logs[0])
     assert verify_topic(archive, deep=True).damages == ()
 
     def entries(segment: Segment) -> Iterator[Any]:
@@ -227,7 +227,7 @@ def test_a_lost_step_is_damage(home: Home, lost: int, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("home", [0.0], indirect=True)
 def test_an_archived_topic_is_read_without_a_daemon(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     for at in range(5):
-        home.complete(home.ledgers[1], content=pack((at, "x")))
+        home.complete(home.step_logs[1], content=pack((at, "x")))
     home.look()
     words = ("topic", "read", "t2", "--archive", str(home.place / "archive"), "--json")
     for more, numbers in (((), [1, 2, 3, 4, 5]), (("--after", "1", "--until", "3"), [2, 3])):

@@ -29,22 +29,22 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         self.topics = Topics(folder)
-        self.ledger = self.topics.ledger
+        self.step_log = self.topics.step_log
         self.known: Any = None
-        self.entry = TopicEntry(self.ledger, 0)
+        self.entry = TopicEntry(self.step_log, 0)
         self.durable = DurableTopics(cast(Any, SimpleNamespace(is_listed=lambda _: True)), lambda: None)
         self.durable.writer = cast(Any, SimpleNamespace(journal=self.topics.journal))
         self.durable.lend = self._lend
 
-    def _lend(self, ledger: StepLog) -> None:
-        ledger.archive = self.known = self.newest
+    def _lend(self, step_log: StepLog) -> None:
+        step_log.archive = self.known = self.newest
 
     def move(self, count: int = 9) -> None:
         """Completes and archives epochs and lets all but three go; the archive that is known stays."""
         self.topics.complete(count)
         self.newest = TopicArchive(self.topics.archive())
-        self.ledger.archive = self.known
-        self.topics.let_go(self.ledger.completed - 3)
+        self.step_log.archive = self.known
+        self.topics.let_go(self.step_log.completed - 3)
 
     async def told(self) -> list[int]:
         """Returns the times of the epochs that a subscriber gets which begins at ``AGO``."""
@@ -54,7 +54,7 @@ class Home:
             if isinstance(message, Batch):
                 said.append(cast(int, message.time))
 
-        catching = CatchUp(self.ledger, 1, [0], [AGO], tell, lambda: None)
+        catching = CatchUp(self.step_log, 1, [0], [AGO], tell, lambda: None)
         feed = Feed(lambda: None)
         await self.durable.read_past(self.entry, feed, catching, cast(Any, None))
         return said
@@ -92,13 +92,13 @@ async def test_a_subscriber_is_told_all(
     monkeypatch.setattr(steps, "TAIL_BYTES", 0)  # so that the disk is read
     if gone:
         home.move()
-        home._lend(home.ledger)
+        home._lend(home.step_log)
     else:  # the journal has all at first
         home.topics.complete(9)
     moved = [
         moving(home, monkeypatch, home.durable if each == "lend" else history, each, times) for each in points
     ]
-    assert await home.told() == [*range(AGO, home.ledger.completed)]
+    assert await home.told() == [*range(AGO, home.step_log.completed)]
     assert moved[0]() >= min(times, 1)
 
 
@@ -107,9 +107,9 @@ async def test_a_number_is_found_where_the_archive_has_it(
     home: Home, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.move()
-    home._lend(home.ledger)
+    home._lend(home.step_log)
     moving(home, monkeypatch, history, "number_at", times)
-    found = await home.durable.read_since(home.ledger, Antichain([AGO]), history.number_at)
+    found = await home.durable.read_since(home.step_log, Antichain([AGO]), history.number_at)
     assert found == AGO
 
 

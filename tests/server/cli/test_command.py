@@ -19,6 +19,7 @@ import pytest
 import dataspace
 from dataspace import BlockingSpace, Record
 from dataspace.version import compiled_parts, described
+from tests import warm
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -49,16 +50,7 @@ def _words(url: str, *words: str) -> tuple[list[str], dict[str, str]]:
 
 def run(url: str, *words: str, said: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself, with what it finds on its standard input."""
-    command, environment = _words(url, *words)
-    return subprocess.run(
-        command,
-        env=environment | more,
-        text=True,
-        input=said,
-        capture_output=True,
-        timeout=60,
-        encoding="utf-8",
-    )
+    return warm.run(*words, said=said, env=os.environ | {"DATASPACE_URL": url} | more)
 
 
 class Running:
@@ -66,7 +58,7 @@ class Running:
 
     def __init__(self, url: str, *words: str) -> None:
         command, environment = _words(url, *words)
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
@@ -356,7 +348,7 @@ def test_messages_of_the_standard_input_are_sent_as_they_come(
     command, environment = _words(daemon.url, "send", "-")
     with (
         space.observe("said($n)", snapshot=False) as observation,
-        subprocess.Popen(
+        warm.Popen(
             command, env=environment, text=True, stdin=subprocess.PIPE, stderr=subprocess.PIPE
         ) as sending,
     ):

@@ -17,6 +17,7 @@ import pytest
 import dataspace
 from dataspace import BlockingSpace, Record
 from server.cli.main import main
+from tests import warm
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -120,7 +121,7 @@ def test_a_repeated_name_inside_a_part_ends_nothing_at_facts_that_are_too_short(
     for words in () if is_first else short[:1]:
         printed(capfd, *words)
     command = [sys.executable, "-m", "dataspace", "observe", pattern]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as observer:
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as observer:
         assert observer.stdout is not None  # a pipe, as asked for
         assert "x=7" in observer.stdout.readline()
         for words in short if is_first else short[1:]:
@@ -212,7 +213,7 @@ def test_values_that_no_environment_holds_are_on_the_standard_input(
 def on_a_terminal(words: list[str]) -> str:
     """What a command that ends by itself prints on a terminal, which has both of its outputs."""
     master, slave = pty.openpty()
-    with subprocess.Popen(words, stdout=slave, stderr=slave, stdin=subprocess.DEVNULL) as process:
+    with warm.Popen(words, stdout=slave, stderr=slave, stdin=subprocess.DEVNULL) as process:
         os.close(slave)
         seen = b""
         while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,6 +14,7 @@ from dataspace.transport.addresses import Address, parse_url
 from index.values.values import Value
 from server.cli.once import inspector
 from server.cli.once.inspector import NoPage
+from tests import warm
 from tests.server.web.routes.callers import HttpDaemon
 
 SECRET: Final = "a-secret-of-sixteen"
@@ -30,8 +30,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     own = {name: value for name, value in os.environ.items() if name not in inspector.SCREENS}
-    command = [sys.executable, "-m", "dataspace", "inspect", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=own)
+    return warm.run("inspect", *words, env=own)
 
 
 def test_it_prints_where_the_page_is_which_is_where_the_daemon_said(daemon: HttpDaemon) -> None:

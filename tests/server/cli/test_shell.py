@@ -23,6 +23,7 @@ from server.cli.parser import parse
 from server.cli.shell.interpreter import NAMES, Interpreter, help_text
 from server.cli.shell.line import LentConnection
 from server.cli.shell.run import carry_out
+from tests import warm
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -68,13 +69,7 @@ def interpreter(daemon: DaemonProcess) -> Iterator[Interpreter]:
 
 def script(daemon: DaemonProcess, *lines: str) -> subprocess.CompletedProcess[str]:
     """What a shell prints that reads these lines from its standard input."""
-    return subprocess.run(
-        [sys.executable, "-m", "dataspace", "shell", "--url", daemon.url],
-        input="\n".join(lines) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return warm.run("shell", "--url", daemon.url, said="\n".join(lines) + "\n")
 
 
 class Terminal:

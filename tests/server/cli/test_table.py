@@ -17,8 +17,13 @@ CARRIED_OUT = [row for row in ROWS if row.run]
 CHOOSING: dict[str, list[dict[str, object]]] = {
     "assert": [{"durable": ""}, {"durable": "me"}],
     "send": [{"message": ["-"]}, {"message": ["f(1)"]}],
+    "log verify": [{"archive": None}, {"archive": "file:///a"}],
+    "topic read": [{"archive": None}, {"archive": "file:///a"}],
 }
 """Arguments by which the function of a row is chosen, so that each is."""
+
+LASTING = ("cli.lasting.", "cli.demo.", "groups.commands.consume:", "topics.commands.topic:")
+"""What needs an event loop."""
 
 by_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
@@ -38,7 +43,7 @@ def test_the_function_of_a_row_is_there_and_loops_only_where_it_may(row: Command
     for target, function in functions(row):
         assert function.__doc__, f"{target} says what it does"
         is_async = bool(function.__code__.co_flags & 0x80)
-        assert is_async == target.startswith(("cli.lasting.", "cli.demo."))
+        assert is_async == target.startswith(LASTING)
         assert not (is_async and target.startswith(SHORT))
 
 
@@ -112,9 +117,12 @@ def test_an_option_before_the_command_is_told_where_it_stands(capsys: pytest.Cap
     )
 
 
+HELP = " ".join(parser().format_help().split())
+
+
 @by_row
 def test_every_argument_is_explained(row: Command) -> None:
     for each in row.all_arguments:
         if each.is_option:
             assert each.help, f"{row.name} {each.names[0]}"
-    assert row.help in " ".join(parser().format_help().split()) or row.verb
+    assert row.help in HELP or row.verb

@@ -14,6 +14,7 @@ import pytest
 import dataspace
 from dataspace import BlockingSpace, Record
 from server.cli.main import main
+from tests import warm
 from tests.server.cli.test_command import Running, _words, run
 from tests.server.processes import DaemonProcess
 
@@ -39,7 +40,7 @@ class Publishing:
 
     def __init__(self, url: str, *words: str) -> None:
         command, environment = _words(url, "topic", "publish", *words)
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             command, env=environment, text=True, stdin=subprocess.PIPE, stderr=subprocess.PIPE
         )
 

@@ -9,7 +9,6 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import sys
 import termios
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from dataspace.kernel.changes import EpochChanges
 from index.values.values import Value
 from server.cli.lasting.watch import LiveTable, drawn
 from server.cli.main import main
+from tests import warm
 from tests.server.processes import DaemonProcess
 
 Row = tuple[Value, ...]
@@ -100,7 +100,7 @@ def test_a_terminal_shows_what_comes_and_is_given_back(daemon: DaemonProcess) ->
     environment = {**os.environ, "TERM": "xterm"}
     with (
         dataspace.connect_blocking(daemon.url) as space,
-        subprocess.Popen(command, stdout=slave, stderr=slave, env=environment) as process,
+        warm.Popen(command, stdout=slave, stderr=slave, env=environment) as process,
     ):
         os.close(slave)
         read_until(master, "0 rows")

@@ -6,9 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from relay.backup.between import CopyEnd
+from relay.backup.copy_home import CopyEnd
 from relay.following.following import FollowedLog
 from relay.journal.reader import JournalReader
+from relay.space_registers import space_registers
 from server.copying import source_at
 
 
@@ -19,14 +20,14 @@ def content(place: Path | str) -> dict[str, Any]:
 
 
 def _of_space(end: CopyEnd, space: str) -> Any:
-    with closing(FollowedLog.over(end.log(space))) as log:
+    with closing(FollowedLog.over(end.log(space), registers=space_registers)) as log:
         state = log.recover()
         tables = end.staged(space)
         batches = [] if tables is None else list(tables.rows())
         found = (
             *(log.identity, log.oldest, log.last, log.term, log.reserved, log.gaps(0)),
             {owner: dict(claims.items()) for owner, claims in state.owners.items()},
-            *(state.clients, state.sessions, state.epoch, state.time),
+            *(state.clients, state.registers.rows(), state.epoch, state.time),
             *([*map(repr, log.read(log.oldest - 1))], batches),
         )
         if tables is not None:

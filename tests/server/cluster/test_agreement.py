@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from relay.store.address import StoreAddress
-from server.cluster.agreement import digest
-from server.config.model import Cluster, Config, HostedFlow, HostedFunction, Limits, SpaceConfig
+from server.cluster.database.agreement import digest
+from server.config.hosted import HostedFlow, HostedFunction
+from server.config.model import Cluster, Config, Limits, SpaceConfig
 from server.config.rights import Key, Rights
 from server.config.rules import RuleText
 

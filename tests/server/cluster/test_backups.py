@@ -30,8 +30,8 @@ from relay.log.reader import LogReader, verify
 from relay.log.replay import state_at
 from relay.store.address import StoreAddress
 from server.cli.main import main
-from server.cluster.copying import store_backup
-from server.cluster.reading import reading
+from server.cluster.database.copying import store_backup
+from server.cluster.database.reading import reading
 from tests.postgres.servers import Server, connect
 from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History, claims_of, lives, shared_claims
 from tests.relay.log.test_replay import Turns

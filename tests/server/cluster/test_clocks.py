@@ -12,7 +12,7 @@ import trio
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
 from relay.store.address import StoreAddress
-from server.cluster.reading import reading
+from server.cluster.database.reading import reading
 from tests.postgres.servers import Servers, address
 from tests.server.clocks import HOUR, wrong_clock
 from tests.server.cluster.test_failover import LEASE, SOON, leader_of

@@ -13,6 +13,7 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 import dataspace
 from dataspace import Record
 from dataspace.errors import Refused
+from relay.log.notes import Registers
 from relay.log.reader import LogReader
 from relay.log.retention import Retention
 from relay.log.snapshots import RecoveredState
@@ -21,8 +22,8 @@ from relay.store.errors import LogFenced
 from relay.store.postgres.rewriting import Rewriting
 from relay.store.postgres.tables import PostgresLog
 from server.cli.main import main
-from server.cluster.compacting import compact_store
-from server.cluster.seen import StoreFollowedLog
+from server.cluster.database.compacting import compact_store
+from server.cluster.database.seen import StoreFollowedLog
 from tests.postgres.servers import patient
 from tests.relay.store.postgres.leaders import leaders, numbers, write
 from tests.server.cluster.contents import content
@@ -59,10 +60,13 @@ def test_its_segments_are_joined_and_numbered_on(postgres_url: str, snapshot: in
         assert numbers(log) == [*range(1, TURNS // 2 + 1), log.last]
 
 
+NONE = Registers()
+
+
 def held(state: RecoveredState) -> object:
     """Returns what a state says but for its segment."""
     owners = {owner: dict(claims.items()) for owner, claims in state.owners.items()}
-    return owners, replace(state, owners={}, segment=0)
+    return owners, state.registers.rows(), replace(state, owners={}, registers=NONE, segment=0)
 
 
 def test_under_another_term_nothing_is_rewritten(postgres_url: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from dataspace.client.space import RemoteSpace
 from index.values.values import Map
 from relay.backup.copies import CopyPace
 from server.cli.main import main
+from tests import warm
 from tests.postgres.servers import Server
 from tests.server.cluster.contents import content
 from tests.server.processes import DaemonProcess, running
@@ -71,9 +70,7 @@ def struck(source: Path | str, target: Path | str, point: str) -> None:
     """Runs the command in a process of its own, which is killed at a point."""
     words = ["log", "copy", "--from", str(source), "--to", str(target), "--quiet"]
     env = os.environ | {"DATASPACE_FAULT": point}
-    done = subprocess.run(
-        [sys.executable, "-m", "dataspace", *words], capture_output=True, text=True, env=env, check=False
-    )
+    done = warm.run(*words, env=env)
     assert f"fault reached: {point.partition(':')[0]}" in done.stderr
 
 

@@ -20,8 +20,8 @@ from relay.store.address import StoreAddress
 from relay.store.postgres.database import Database
 from relay.store.postgres.members import SpaceTerms
 from server.cli.main import main
-from server.cluster.reading import seen
-from server.cluster.store import SPREAD_SECONDS
+from server.cluster.database.reading import seen
+from server.cluster.database.store import SPREAD_SECONDS
 from tests.server.cluster.test_failover import LEASE
 from tests.server.processes import DaemonProcess, running, stand_by
 

@@ -13,8 +13,8 @@ import dataspace
 from dataspace import Record
 from relay.store.address import StoreAddress
 from server.cli.main import main
-from server.cluster import lease
-from server.cluster.lease import corrected
+from server.cluster.database import lease
+from server.cluster.database.lease import corrected
 from server.config.model import Cluster, Config
 from server.daemon.serve import serve
 from tests.postgres.servers import Servers, patient
@@ -26,7 +26,7 @@ from relay.store.errors import LogFailed
 from relay.store.postgres.database import Database
 from relay.store.postgres.durability import Durability
 from relay.store.postgres.sizes import store_sizes
-from server.cluster.reading import reading
+from server.cluster.database.reading import reading
 from tests.relay.store.postgres.leaders import leaders, numbers, write
 
 LOSES = "a failover of the database may lose acknowledged turns: it has no synchronous standby"

@@ -22,7 +22,7 @@ from dataspace.errors import DataspaceError, Refused
 from dataspace.transport.addresses import parse_listen
 from index.values.values import Map
 from relay.store.address import StoreAddress
-from server.cluster import contact
+from server.cluster.database import contact
 from server.config.model import Cluster, Config, ServerTls
 from server.config.rights import Key
 from server.daemon.serve import serve

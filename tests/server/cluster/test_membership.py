@@ -20,9 +20,9 @@ from dataspace.errors import Broken, Unreachable
 from dataspace.version import __version__
 from index.values.values import Value
 from relay.store.address import StoreAddress
-from server.cluster.membership import facts_of
-from server.cluster.overview import MemberSeen, SpaceSeen, latest_of
-from server.cluster.reading import seen
+from server.cluster.database.cluster_state import MemberSeen, SpaceSeen, latest_of
+from server.cluster.database.membership import facts_of
+from server.cluster.database.reading import seen
 from tests.server.processes import DaemonProcess, running
 
 SOON = 240

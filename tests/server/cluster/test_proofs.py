@@ -14,12 +14,12 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map
 from relay.store.address import StoreAddress
-from server.cluster.proofs import proof_of
-from server.cluster.store import StoreHome
+from server.cluster.database.proofs import proof_of
+from server.cluster.database.store import StoreHome
+from server.cluster.directory.followers import FollowerReport
 from server.config.model import Cluster, Config
 from server.config.principals import Principal
 from server.config.rights import Key
-from server.daemon.followers import FollowerReport
 from server.daemon.serve import serve
 from server.sessions.peer import Peer as ServedPeer
 from tests.postgres.servers import connect, patient

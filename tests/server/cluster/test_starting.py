@@ -13,6 +13,7 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
 from relay.store.postgres.database import is_refusal
 from server.cli.main import main
+from tests import warm
 from tests.ports import free_port
 from tests.postgres.servers import Servers
 
@@ -23,7 +24,7 @@ SOON = 60
 
 def start(*words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "dataspace", "serve", "--listen", f"tcp:127.0.0.1:{free_port()}", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def said(process: subprocess.Popen[str], text: str) -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 from relay.store.address import StoreAddress
 from relay.store.postgres.fenced import Fence
 from relay.store.postgres.members import Profile, Standing
-from server.cluster.store import SPREAD_SECONDS, StoreHome
+from server.cluster.database.store import SPREAD_SECONDS, StoreHome
 from server.config.model import Cluster, Config, SpaceConfig
 from tests.postgres.servers import connect, patient
 
@@ -107,7 +107,7 @@ def test_a_space_that_is_meant_for_one_member_goes_to_another_one_after_a_lease(
         other._terms.give_up(other._fences.pop("a"), "somebody")
         assert other._take_free(SPACES) == []
         now = time.monotonic()
-        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + other._member.lease + 1)
+        monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + other._member.lease + 1)
         assert other._take_free(["a"]) == ["a"], "it has not come"
         other._terms.give_up(other._fences.pop("a"), one._member.profile.name)
         assert one._take_free(["a"]) == ["a"]
@@ -121,12 +121,12 @@ def test_a_leader_spares_a_space_for_a_member_that_leads_two_less(
         one._take_free(SPACES)
         assert one._move() is None, "it has only begun"
         now = time.monotonic()
-        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + SPREAD_SECONDS)
+        monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + SPREAD_SECONDS)
         assert one._move() == ("b", "other")
         assert one._move() is None, "one after the other"
         one._terms.give_up(one._fences.pop("b"), "other")
         assert other._take_free(SPACES) == ["b"]
-        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + 2 * SPREAD_SECONDS)
+        monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + 2 * SPREAD_SECONDS)
         assert one._move() is None and other._move() is None, "two and one"
 
 
@@ -142,7 +142,7 @@ def test_a_space_that_an_operator_moved_is_the_last_to_be_spared(
         other._terms.give_up(other._fences.pop("b"), "one")
         assert one._take_free(["b"]) == ["b"]
         now = time.monotonic()
-        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + SPREAD_SECONDS)
+        monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + SPREAD_SECONDS)
         assert one._move() == ("a", "other")
 
 

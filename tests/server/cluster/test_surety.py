@@ -19,8 +19,8 @@ from dataspace.transport.addresses import parse_listen
 from dataspace.wire.verbs import VERBS, Subject
 from index.values.values import Map, Value
 from server.cli.main import main
+from server.cluster.directory.home import DirectoryHome
 from server.config.model import Cluster, Config
-from server.daemon.directory import DirectoryHome
 from server.daemon.serve import serve
 from tests.postgres.servers import Servers
 from tests.server.following.test_lag import got

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,12 +12,17 @@ import trio
 import dataspace
 from dataspace import Record
 from dataspace.errors import Refused
+from dataspace.topics.times import Order
+from relay.journal.rows import Noted, Write
 from relay.store.address import StoreAddress
-from relay.store.errors import LogDamaged
-from server.cluster.store import StoreHome
+from relay.store.errors import LogAway, LogDamaged
+from relay.topics.steps import Completed, Step, StepLog
+from relay.topics.topic import Topic
+from server.cluster.database.store import StoreHome
 from server.config.model import Cluster, Config
 from server.daemon.serve import serve
 from tests.postgres.servers import Servers, address, connect, patient
+from tests.relay.journal.test_journal import kept
 from tests.relay.log.histories import append, epoch, flight
 from tests.server.processes import DaemonProcess
 
@@ -54,6 +60,36 @@ def three_epochs(home: StoreHome) -> None:
     log._tables.abandon()
 
 
+TABLES = ("meta", "segments", "topics")
+
+
+def topics_written(home: StoreHome, url: str) -> None:
+    """Leads, writes a topic of which some steps are gone afterwards, and leads no longer."""
+    assert home._take_free(["main"])
+    journal, writes = home.open_journal(accept_damage=False), list[Write]()
+
+    def note(step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+        writes.append(Noted(step_log.slot, step, tuple(completed), step_log.completed, step.position))
+
+    step_log = StepLog(Topic("t", Order(0), 1, lasting=True), 1, 1, 1 << 20, note)
+    journal.write([kept(step_log)])
+    step_log.join(1)
+    journal.write(writes)
+    with connect(url) as beside:
+        for table in TABLES:
+            beside.execute(f"CREATE TABLE kept_{table} AS TABLE {table}".encode())
+    writes.clear()
+    step_log.send(1, 0, b"\x91\x01")
+    journal.write(writes)
+    journal._tables.abandon()
+
+
+def lose_steps(url: str) -> None:
+    with connect(url) as beside, beside.transaction():
+        for table in TABLES:
+            beside.execute(f"DELETE FROM {table}; INSERT INTO {table} TABLE kept_{table}".encode())
+
+
 def lose(url: str) -> None:
     with connect(url) as beside:
         beside.execute(LOST.encode())
@@ -88,6 +124,50 @@ def test_a_follower_remembers_what_it_read(config: Config, postgres_url: str) ->
                 again.follow_log("main", held)
             ended(again)
     ended(leader, follower)
+
+
+@pytest.mark.parametrize("remembers", ["by its state directory", "in its memory"])
+@pytest.mark.parametrize("leads", [True, False], ids=["leads again", "follows"])
+def test_steps_of_topics_are_remembered(
+    config: Config, postgres_url: str, remembers: str, leads: bool
+) -> None:
+    """Also by a leader of which another takes over, so that it follows."""
+    first = home_of(config)
+    topics_written(first, postgres_url)
+    lose_steps(postgres_url)
+    ended(first)
+    second = home_of(config, first if remembers == "in its memory" else None)
+    with pytest.raises(LogDamaged, match="2 steps of topics were acknowledged, it holds 1"):
+        if leads:
+            assert second._take_free(["main"])
+            second.open_journal(accept_damage=False)
+        second.follow_journal()
+    ended(second)
+
+
+def test_a_follower_remembers_how_many_steps_of_topics_it_saw(config: Config, postgres_url: str) -> None:
+    leader, follower = home_of(Config(data=config.data)), home_of(config)
+    topics_written(leader, postgres_url)
+    assert follower.follow_journal().heads()[0] == 2
+    lose_steps(postgres_url)
+    for again in (home_of(config, follower), home_of(config)):
+        with pytest.raises(LogDamaged, match="2 steps of topics were acknowledged, it holds 1"):
+            again.follow_journal()
+        ended(again)
+    ended(leader, follower)
+
+
+def test_a_store_that_lacks_a_space_that_was_there_is_away(config: Config, postgres_url: str) -> None:
+    """As after a failover soon after the first daemon has made it."""
+    home = home_of(config)
+    with connect(postgres_url) as beside:
+        beside.execute("DELETE FROM terms; DELETE FROM spaces")
+    with pytest.raises(LogAway, match="space 'main' was there, and is gone"):
+        home._take_free(["main"])
+    ended(home)
+    again = home_of(config, home)
+    assert again._take_free(["main"]) == ["main"]
+    ended(again)
 
 
 async def test_a_leader_that_loses_turns_and_its_term_does_not_go_on(postgres_url: str) -> None:

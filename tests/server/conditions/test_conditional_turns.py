@@ -19,7 +19,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Value
-from relay.log.recent import Recent
+from relay.log.recent import RecentEpochs
 from server.config.model import Config, Limits
 from server.config.rights import Key, Rights
 from server.daemon.serve import serve
@@ -211,7 +211,7 @@ async def test_changes_before_a_restart_are_read_back(daemon: DaemonProcess) -> 
 async def test_changes_that_are_no_longer_in_memory_are_not_assumed(
     tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.log.writer.Recent", partial(Recent, changes=20))
+    monkeypatch.setattr("relay.log.writer.RecentEpochs", partial(RecentEpochs, changes=20))
     (url,) = await nursery.start(serve, Config(("tcp:127.0.0.1:0",), tmp_path))
     async with dataspace.connect(url) as space:
         claim = await space.assert_(Record("early", 1))

@@ -11,7 +11,7 @@ from dataspace.rules.language.functions import Function
 from server.cli.main import main
 from server.config.file import functions_of
 from server.config.functions import load_functions
-from server.config.model import HostedFunction
+from server.config.hosted import HostedFunction
 
 
 def test_they_are_named_after_their_modules_or_as_stated() -> None:

@@ -14,13 +14,18 @@ import pytest
 from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
 from index.values.values import Map
+from server.cli.arguments import options_of
 from server.cli.main import main
 from server.cli.parser import parser
+from server.cli.table import BY_NAME
+from server.config.declaring import PREFIX
 from server.config.file import TABLES, Loaded, load
-from server.config.model import Config, HostedActor, HostedFlow, HostedFunction, Limits, ServerTls, Traces
+from server.config.hosted import HostedActor, HostedFlow, HostedFunction
+from server.config.kinds import flag
+from server.config.model import Config, Limits, ServerTls, Traces
 from server.config.report import check_lines
 from server.config.rules import RuleText
-from server.config.settings import PREFIX, SETTINGS, config_file
+from server.config.settings import SETTINGS, config_file
 
 WHOLE = """
 listen = ["tcp:127.0.0.1:0", "unix:/tmp/x.sock"]
@@ -108,8 +113,12 @@ until = 2030-01-01T00:00:00Z
 """
 
 
+PARSER = parser()
+"""Made once, which takes longer than to load a file."""
+
+
 def loaded(*words: str) -> Loaded:
-    args = parser().parse_args(["serve", *words])
+    args = PARSER.parse_args(["serve", *words])
     return load(args, config_file(args))
 
 
@@ -393,6 +402,17 @@ def test_every_setting_of_bytes_takes_a_size_and_every_setting_of_seconds_a_time
             isinstance(each.default, float) and each.name != "traces.ratio"
         ):
             assert each.read("2m") == 120.0, each.name
+
+
+def test_an_option_of_the_command_is_one_of_a_setting_or_of_its_own() -> None:
+    taken = {each.option for each in SETTINGS if each.option}
+    row = BY_NAME["serve"]
+    own = {"config", "check", "ready_fd", "host_space", "rules", "actor", "flow"}
+    assert {name.strip("-").replace("-", "_") for name in options_of(row.arguments)} == taken | own
+    defaults = vars(PARSER.parse_args(["serve"]))
+    for each in SETTINGS:
+        if each.option:
+            assert (defaults[each.option] is False) == (each.read is flag), each.name
 
 
 def test_the_collector_of_traces_is_a_url_with_or_without_a_path() -> None:

@@ -20,7 +20,7 @@ from dataspace.wire.features import Wanted
 from index.values.values import Map, Value
 from server.config.model import Config, Limits
 from server.config.rights import Key, Rights
-from server.connections import acting
+from server.connections import dispatch
 from server.daemon.serve import serve
 from tests.server.peers import Peer
 
@@ -222,7 +222,7 @@ async def _asserted(space: dataspace.RemoteSpace, fact: Record) -> int:
 async def test_a_clock_that_is_set_forward_ends_what_has_expired(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acting, "CLOCK_SECONDS", 0.01)
+    monkeypatch.setattr(dispatch, "CLOCK_SECONDS", 0.01)
     ahead = timedelta()
 
     class Clock(datetime):
@@ -230,7 +230,7 @@ async def test_a_clock_that_is_set_forward_ends_what_has_expired(
         def now(cls, tz: tzinfo | None = None) -> Clock:
             return cls.fromtimestamp((datetime.now(tz) + ahead).timestamp(), tz)
 
-    monkeypatch.setattr(acting, "datetime", Clock)
+    monkeypatch.setattr(dispatch, "datetime", Clock)
     tomorrow = narrow(ADMIN, Map({"until": datetime.now(UTC) + timedelta(hours=23)}))
     with trio.fail_after(10), pytest.raises(ProtocolError, match="the token expired at"):
         async with dataspace.connect(url, token=tomorrow) as space:

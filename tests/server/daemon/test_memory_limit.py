@@ -11,8 +11,9 @@ import trio
 
 import dataspace
 from dataspace import Map, Record, Refused
-from dataspace.kernel.actions import SEND
+from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.wire import packets as p
+from index.patterns.text import parse_pattern
 from relay.log.cursors import RowCounts
 from server.sessions.memory import Memory, _group_limits, available, give_back, resident_bytes
 from server.spaces.measures import memory_parts
@@ -126,6 +127,27 @@ async def test_a_full_daemon_refuses_growth_and_serves_reading_and_retracting(da
             while (now := await _figures(other))["memory_bytes"] > full["memory_bytes"] - 30 * MIB:  # noqa: ASYNC110  no event tells
                 await trio.sleep(0.1)
         assert now["memory_accounted_bytes"] < full["memory_accounted_bytes"] / 2
+
+
+async def test_a_daemon_without_a_byte_left_can_be_read(tmp_path: Path) -> None:
+    async with inside(tmp_path) as daemon:
+        writer, reader = daemon.connect(), daemon.connect()
+        await writer.greet("~writer")
+        await writer.say(turn(1, (ASSERT, 1, Record("small", 1))))
+        assert isinstance(await writer.hear(), p.Accepted)
+        await reader.greet("~reader")
+        memory = daemon.daemon.memory
+        memory.refresh()
+        memory.limit = memory.used
+        await writer.say(turn(2, (ASSERT, 2, Record("small", 2))))
+        assert isinstance(refused := await writer.hear(), p.Refusal)
+        assert refused.code == "limit"
+        for number, quiet in ((1, True), (3, False)):
+            spec = Map({"kind": "observe", "pattern": parse_pattern("small($n)"), "quiet": quiet})
+            await reader.say(p.Open(number, spec, 1, 1 << 20))
+            while not isinstance(heard := await reader.hear(), p.Values):
+                assert isinstance(heard, p.Reached)
+            assert heard.stream == number
 
 
 async def test_what_is_kept_of_the_past_is_accounted(tmp_path: Path) -> None:

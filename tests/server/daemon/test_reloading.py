@@ -24,7 +24,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map
 from relay.log.retention import Retention
-from server.config.model import Config, HostedActor, Limits, ServerTls, SpaceConfig
+from server.config.hosted import HostedActor
+from server.config.model import Config, Limits, ServerTls, SpaceConfig
 from server.config.rights import Key, Rights
 from server.config.rules import RuleText
 from server.daemon.serve import serve

@@ -13,6 +13,7 @@ import pytest
 from dataspace import Record, connect_blocking
 from dataspace.actors import Turn
 from dataspace.errors import Unreachable
+from tests import warm
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ class Served:
         self.write([self.first])
         command = [sys.executable, "-m", "dataspace", "serve", "--data", str(directory / "data")]
         with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(
+            self.process = warm.Popen(
                 [*command, "--config", str(self.file)], stdout=subprocess.PIPE, stderr=errors, text=True
             )
         assert self.process.stdout is not None  # a pipe, as asked for

@@ -14,7 +14,8 @@ from dataspace.client.bulk.client import BulkClient
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.wire import packets as p
 from index.values.values import Map
-from server.config.model import Config, HostedActor, SpaceConfig
+from server.config.hosted import HostedActor
+from server.config.model import Config, SpaceConfig
 from server.config.rules import RuleText
 from server.daemon.serve import serve
 from tests.server.peers import Peer, fact, hello, opening, turn

@@ -14,7 +14,7 @@ import dataspace
 from dataspace.errors import DataspaceError
 from dataspace.transport.addresses import parse_listen
 from server.archiving import keeper
-from server.config.model import Config
+from server.config.model import Archiving, Config
 from server.daemon.serve import serve
 from tests.server.following.test_faults import SAMPLES, SOON, TOP, World, chosen, impatient
 from tests.server.proxies import Proxy
@@ -84,8 +84,8 @@ async def test_a_defect_at_any_line_of_a_task_for_tenants_ends_nothing_else(
     pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
     monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(keeper, "PAUSES", (0.02, 0.1))
-    archive = {"archive": tmp_path / "archive", "archive_seconds": 0.1}
-    config = Config(("tcp:127.0.0.1:0",), tmp_path / "data", **archive)  # type: ignore[arg-type]  # each of its kind
+    archive = Archiving(tmp_path / "archive", seconds=0.1)
+    config = Config(("tcp:127.0.0.1:0",), tmp_path / "data", archive=archive)
     (address,) = await nursery.start(serve, config)
     url, world = parse_listen(address).url, World()
     proxy = Proxy(url)

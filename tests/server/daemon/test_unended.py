@@ -12,6 +12,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.handles import Handles
 from index.values.values import Record
 from relay.log.log import Log
+from relay.space_registers import space_registers
 from relay.store.errors import LogFailed
 from server.config.model import Config
 from server.daemon.daemon import Daemon
@@ -45,12 +46,12 @@ def hosted(tmp_path: Path) -> Iterator[HostedSpace]:
     """The space of a daemon that does not run, with three owners of a fact each."""
     config = Config(listen=(), data=tmp_path)
     (settings,) = config.all_spaces()
-    with_log = Log.open(tmp_path)
+    with_log = Log.open(tmp_path, registers=space_registers)
     daemon = Daemon(config, [(settings, with_log)])
     for at, owner in enumerate(OWNERS):
         daemon.main.commit(owner, [(ASSERT, at, Record("p", at))])
     yield daemon.main
-    daemon.main.staging.close()
+    daemon.main.leading.staging.close()
     daemon.parts[TOPICS].durable.writer.journal.close()
     with_log.close()
 

@@ -54,7 +54,7 @@ FOLLOWING: Final = (
     f"{TOP}/relay/groups/",
     f"{TOP}/relay/topics/",
 )
-FENCES: Final = ("keep", "HostedSpace.run", "_run", "HostedSpace.run.<locals>.<lambda>")
+FENCES: Final = ("keep", "_run")
 """Functions that are a fence, or are around one: a defect in a fence itself is none of these tests."""
 
 RULES: Final = {
@@ -77,8 +77,8 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path | StoreAddress:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keeping, "PAUSES", (0.01, 0.02))
     monkeypatch.setattr(serving, "AWAY_SECONDS", 0.01)
-    monkeypatch.setattr("server.spaces.groups.groups.RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("server.spaces.groups.groups.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("server.groups.space.groups.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("server.groups.space.groups.SETTLE_SECONDS", 0.05)
     monkeypatch.setattr("server.owners.leases.AGAIN_SECONDS", 0.01)
     logging.disable(logging.CRITICAL)
     yield

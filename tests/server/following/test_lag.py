@@ -22,7 +22,7 @@ from relay.log.segments import Segment
 from relay.store.address import StoreAddress
 from server.config.model import Cluster, Config, Follow
 from server.daemon.serve import serve
-from server.spaces.leader import MAX_BEATS, Beats, FollowerLag
+from server.spaces.roles import MOST_LEADER_EPOCHS, FollowerLag, LeaderEpochs
 from tests.server.web_client import Plain
 
 MOST = 0.2
@@ -35,22 +35,22 @@ SOON = 40
 def test_the_lag_is_the_age_of_the_oldest_epoch_that_is_told_and_not_applied() -> None:
     grid = itertools.product(range(4), repeat=4), itertools.combinations_with_replacement(range(4), 4)
     for told, applied in itertools.product(*grid):
-        beats = Beats()
+        newest = LeaderEpochs()
         for now, (epoch, done) in enumerate(zip(told, applied, strict=True)):
-            beats.add(epoch, float(now))
+            newest.add(epoch, float(now))
             missing = [at for at in range(now + 1) if told[at] > done]
             late = FollowerLag(max(told[: now + 1]) - done, float(now - missing[0])) if missing else None
-            assert beats.lag(done, float(now)) == (late or FollowerLag(0, 0.0)), (told, applied)
+            assert newest.lag(done, float(now)) == (late or FollowerLag(0, 0.0)), (told, applied)
 
 
 def test_a_follower_that_stands_still_remembers_no_more_than_its_bound() -> None:
-    beats = Beats()
-    for number in range(1, 3 * MAX_BEATS):
-        beats.add(number, float(number))
-    assert beats.lag(0, 5_000.0) == FollowerLag(3 * MAX_BEATS - 1, 4_999.0)
-    assert len(beats._waiting) == MAX_BEATS
-    assert beats.lag(MAX_BEATS, 5_000.0).epochs == 2 * MAX_BEATS - 1
-    assert beats.lag(3 * MAX_BEATS, 5_000.0) == FollowerLag(0, 0.0)
+    newest = LeaderEpochs()
+    for number in range(1, 3 * MOST_LEADER_EPOCHS):
+        newest.add(number, float(number))
+    assert newest.lag(0, 5_000.0) == FollowerLag(3 * MOST_LEADER_EPOCHS - 1, 4_999.0)
+    assert len(newest._waiting) == MOST_LEADER_EPOCHS
+    assert newest.lag(MOST_LEADER_EPOCHS, 5_000.0).epochs == 2 * MOST_LEADER_EPOCHS - 1
+    assert newest.lag(3 * MOST_LEADER_EPOCHS, 5_000.0) == FollowerLag(0, 0.0)
 
 
 # -- telling ------------------------------------------------------------------------------------------

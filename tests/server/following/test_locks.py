@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from server.cli.main import main
+from server.cluster.directory.home import DirectoryHome
+from server.cluster.directory.lock import DataInUse, followed, locked, unfollowed
 from server.config.model import Config, Follow
-from server.daemon.directory import DirectoryHome
-from server.daemon.lock import DataInUse, followed, locked, unfollowed
 from tests.server.processes import DaemonProcess, follower
 
 

@@ -34,8 +34,8 @@ from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
 from server.sessions.peer import Peer
 from server.sessions.requests import Unread, Unwritten
-from server.web.routes.table import ROUTES
 from tests.conformance.test_javascript_live import run
+from tests.routes import ROUTES
 from tests.server.following.test_lag import got, patient
 
 SOON: Final = 60.0
@@ -82,7 +82,9 @@ class Noted(Daemon):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.verbs |= {name: self._noted(name, self.verbs[name]) for name in OF_DAEMON}
+        known = self.served.verbs
+        noted = {name: self._noted(name, known[name]) for name in OF_DAEMON}
+        self.served = self.served._replace(verbs={**known, **noted})
 
     def _noted(self, name: str, verb: Unread) -> Unread:
         async def asked(peer: Peer, arguments: Map) -> Value | Unwritten:

@@ -23,9 +23,9 @@ import trio
 import dataspace
 from dataspace import Record, Tls
 from server.cli.main import main
+from server.cluster.directory.readers import FollowerProcesses, NamedLines
 from server.config.model import Config
 from server.connections.listeners import BEHIND_SECONDS, NOT_THERE, Share
-from server.daemon.readers import FollowerProcesses, NamedLines
 from tests.server.processes import DaemonProcess
 
 SOON: Final = 90.0

@@ -19,6 +19,7 @@ from dataspace.topics import messages as forms
 from dataspace.topics.messages import Batch
 from dataspace.wire import packets as p
 from index.values.values import Value
+from relay.journal.writer import KEPT_STEPS
 from tests.server.following.test_take_over import SOON
 from tests.server.peers import Peer
 from tests.server.processes import DaemonProcess, running, stand_by
@@ -284,3 +285,27 @@ async def test_readers_of_any_daemon_are_told_all_of_it_whichever_ends(
                     await trio.to_thread.run_sync(follower.kill)
                     await trio.to_thread.run_sync(follower.start)
             assert [each.number async for each in one.completed("t", after=0)] == list(range(1, EPOCHS + 1))
+
+
+async def test_a_subscriber_goes_on_where_only_steps_have_gone_that_are_of_no_epoch(
+    store: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    leader, follower = store
+    with trio.fail_after(2 * SOON):
+        async with (
+            dataspace.connect(leader.url) as space,
+            space.publish("t", durable=True) as topic,
+            dataspace.connect(follower.url, read="any") as reader,
+        ):
+            await known(follower)
+            async with reader.subscribe("t", as_of=0) as epochs:
+                follower.process.send_signal(signal.SIGSTOP)
+                for time in range(1, KEPT_STEPS + 100):
+                    await topic.advance(time)
+                    if time % 100 == 0:  # so that there are several segments
+                        await topic.flush()
+                await topic.flush()
+                follower.process.send_signal(signal.SIGCONT)
+                await topic.send("first")
+                await topic.advance(KEPT_STEPS + 100)
+                assert (await anext(epochs)).items == ("first",)

@@ -16,9 +16,9 @@ from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
 from relay.groups.members import GroupOptions
-from server.spaces.groups.definitions import alter, delete, joined
-from server.spaces.groups.group import stated
-from server.spaces.groups.reading import read_behind
+from server.groups.space.definitions import alter, delete, joined
+from server.groups.space.group import stated
+from server.groups.space.reading import read_behind
 from tests.server.groups.spaces import BareSpace
 from tests.server.groups.test_consuming import JOB, job, take
 from tests.server.processes import DaemonProcess

@@ -21,12 +21,12 @@ from relay.archive.erasure.erasing import erase
 from relay.archive.packing import segments_in
 from relay.archive.verifying import verify_archive
 from relay.groups.state import GroupStates, Item
-from relay.log.notes import Note, take_in
+from relay.log.notes import Note
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
-from server.spaces.groups.dead import bury, retrying
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.reading import read_behind
+from server.groups.space.dead import bury, retrying
+from server.groups.space.definitions import joined
+from server.groups.space.reading import read_behind
 from tests.server.groups.spaces import BareSpace
 from tests.server.groups.test_keeping import Worker, send, wait_live
 
@@ -100,7 +100,7 @@ def undone(archive: Archive) -> list[Item]:
     for segment in archive.segments(0, archive.upto):
         for each in segment.items():
             if isinstance(each, Note):
-                take_in({}, groups, each)
+                groups.apply(each.kind, each.fields)
     return [*groups["w"].undone.values()]
 
 

@@ -24,12 +24,12 @@ from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value
 from relay.groups.members import JobDelivery
+from server.groups.space import groups as groups_module
+from server.groups.space.dead import retrying
+from server.groups.space.definitions import alter, delete, joined, seek
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.reading import read_behind
 from server.spaces import keeping
-from server.spaces.groups import groups as groups_module
-from server.spaces.groups.dead import retrying
-from server.spaces.groups.definitions import alter, delete, joined, seek
-from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.reading import read_behind
 from server.spaces.keeping import keep
 from tests.server.groups.spaces import BareSpace
 from tests.striking import GROUPS, strike
@@ -227,7 +227,7 @@ async def _expire(world: World) -> None:
 
 async def _again(world: World) -> None:
     for each in world.has("a"):
-        world.groups.fail(world.group("a"), each, reason="no", tells=False)
+        world.groups.fail(world.group("a"), each, reason="no")
         world.members["a"].has.pop(each.token, None)
     world.groups.deliver()
 
@@ -342,7 +342,7 @@ async def test_an_error_at_any_line_of_a_start_keeps_no_daemon_from_starting(tmp
         directory = Path(shutil.copytree(world.directory, tmp_path / str(at)))
         later = World(directory, leads=False)
         with strike(at, ZeroDivisionError, GROUPS, but=("SpaceGroups.lead",)) as left:  # which is the fence
-            later.bare.lead()
+            later.bare.begin()
         has_struck = left() <= 0
         assert len(later.groups.failed) <= 1
         if later.groups.failed:  # it is served after the next start

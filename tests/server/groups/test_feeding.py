@@ -17,11 +17,11 @@ from index.values.values import Record
 from relay.groups.members import JobDelivery
 from relay.groups.memory import LEAST
 from relay.groups.state import END
-from server.spaces.groups import feeding
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.groups import HANDED
-from server.spaces.groups.reading import PORTION_LEAST, feed_on, read_behind, take_pending
+from server.groups.space import feeding
+from server.groups.space.definitions import joined
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.groups import HANDED
+from server.groups.space.reading import PORTION_LEAST, feed_on, read_behind, take_pending
 from tests.server.groups.spaces import BareSpace
 
 PATTERN: Final = parse_pattern("job($id)")
@@ -63,11 +63,11 @@ async def test_a_checkpoint_in_the_middle_of_an_epoch_has_no_more_than_was_read(
         before = bare.groups.states.fed
         epoch = await _send(bare, 10)
         assert not bare.groups.feeding.is_over and 0 < len(group.state.undone) < 10
-        (_, *read, _, undone, _, _), *_ = bare.groups.states.checkpoints()
+        (_, ((_, *read, _, undone, _, _),)), *_ = bare.groups.states.rows()
         assert (epoch, 0) <= tuple(read) < (epoch, 9) and len(undone) == read[1] + 1  # type: ignore[arg-type,operator]  # a tuple, a position
         for _ in bare.groups.feeding.steps():
             assert bare.groups.states.fed in (before, epoch)
-        for fields in bare.groups.states.checkpoints():
+        for _, (fields,) in bare.groups.states.rows():
             assert fields[1:3] == (epoch, END), "it is read whole"
         for each in (group, later):
             assert [*each.state.undone] == [(epoch, number) for number in range(10)]
@@ -104,15 +104,15 @@ async def test_items_of_many_groups_are_bounded_in_memory_and_in_each_step(
     monkeypatch.setattr(feeding, "WAITING_BYTES", waiting)
     count, jobs = 12, 400
     async with _space(tmp_path, feed_on) as bare:
-        bare.group_items.limit = 100_000
+        bare.groups.items.limit = 100_000
         groups = [await _group(bare, f"g{number}") for number in range(count)]
         for _ in range(3):
             at = bare.groups.feeding._allowance
             await _send(bare, jobs)
             assert at - bare.groups.feeding._allowance <= feeding.AT_ONCE + count + 1
             await trio.sleep(0.02)
-            assert bare.group_items.used <= bare.group_items.limit + count * (LEAST + PORTION_LEAST + 1_000)
-            assert bare.group_items.used == sum([each.core.held for each in groups])
+            assert bare.groups.items.used <= bare.groups.items.limit + count * (LEAST + PORTION_LEAST + 1_000)
+            assert bare.groups.items.used == sum([each.core.held for each in groups])
         for group in groups:
             seen: list[tuple[int, int]] = []
             while len(seen) < 3 * jobs:
@@ -124,7 +124,7 @@ async def test_items_of_many_groups_are_bounded_in_memory_and_in_each_step(
                 bare.groups.deliver()
                 await trio.sleep(0.001)
             assert seen == sorted(set(seen)), "each once, in order"
-        assert bare.group_items.used == 0
+        assert bare.groups.items.used == 0
 
 
 async def test_what_is_ready_is_handed_out_in_bounded_steps(tmp_path: Path) -> None:
@@ -161,15 +161,15 @@ async def test_what_was_read_and_waits_counts_and_is_taken(tmp_path: Path) -> No
             pass
         items = [*group.state.undone.values()]
         group.core.done([each.at for each in items])
-        bare.group_items.limit = 1
+        bare.groups.items.limit = 1
         group.state.read = (epoch - 1, END)
         group.read(items)
-        assert bare.group_items.used == group.pending_bytes == group.core.held > 0
+        assert bare.groups.items.used == group.pending_bytes == group.core.held > 0
         for _ in take_pending(group):
             pass
         assert not group.pending and group.pending_bytes == 0 and group.core.held > 0, "the share is 64 KiB"
         group.read([])
         group.begin_anew(1)
-        assert bare.group_items.used == group.core.held
+        assert bare.groups.items.used == group.core.held
         bare.groups.drop(group.name)
-        assert bare.group_items.used == bare.group_items.groups == 0
+        assert bare.groups.items.used == bare.groups.items.groups == 0

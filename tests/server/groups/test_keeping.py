@@ -13,9 +13,9 @@ from index.patterns.text import parse_pattern
 from index.values.values import Record
 from relay.groups.members import JobDelivery
 from relay.log.retention import Retention
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.reading import read_behind
+from server.groups.space.definitions import joined
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.reading import read_behind
 from tests.server.groups.spaces import BareSpace
 
 PATTERN = parse_pattern("job($id)")
@@ -61,7 +61,7 @@ async def test_unread_epochs_stay_and_undone_items_outlive_the_log(tmp_path: Pat
         group = await joined(bare.groups, ConsumeOptions("w", PATTERN))
         first = group.state.read[0] + 1
         await send(bare, 0, 5)
-        bare.commits.snapshot_soon()
+        bare.leading.commits.snapshot_soon()
         while not bare.commits.statistics().snapshots:  # noqa: ASYNC110  # no event says so
             await trio.sleep(0.002)
         await send(bare, 5, 5)
@@ -71,7 +71,7 @@ async def test_unread_epochs_stay_and_undone_items_outlive_the_log(tmp_path: Pat
         assert bare.own_log.oldest <= first, "an unread epoch was deleted"
         nursery.start_soon(read_behind, bare.groups)
         await wait_live(group)
-        bare.commits.snapshot_soon()
+        bare.leading.commits.snapshot_soon()
         while bare.commits.statistics().snapshots < 2:  # noqa: ASYNC110  # as above
             await trio.sleep(0.002)
         await send(bare, 10, 1)
@@ -97,7 +97,7 @@ async def test_a_full_group_reads_the_rest_from_the_log(
         if by == "items":
             object.__setattr__(group.options, "window", 7)
         else:
-            monkeypatch.setattr("server.spaces.groups.group.WINDOW_BYTES", 6 * 1_000)
+            monkeypatch.setattr("server.groups.space.group.WINDOW_BYTES", 6 * 1_000)
         await wait_live(group)
         for start in range(0, 60, 3):
             actions = [(SEND, Record("job", start + more, "x" * 1_000)) for more in range(3)]
@@ -139,7 +139,7 @@ async def test_a_postponed_item_costs_nothing_until_it_is_due(
         await send(bare, 0, 2)
         bare.groups.deliver()
         for delivery, after in zip(worker.got, (60, 30), strict=True):
-            bare.groups.fail(group, delivery, reason="no", after=after, blame=False, tells=False)
+            bare.groups.fail(group, delivery, reason="no", after=after, blame=False)
         for _ in range(100):
             await trio.lowlevel.checkpoint()
         assert len(ticks) < 10

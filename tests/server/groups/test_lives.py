@@ -24,10 +24,10 @@ from index.patterns.text import parse_pattern
 from index.values.values import Record, Value
 from relay.groups import memory
 from relay.groups.members import JobDelivery
-from server.spaces.groups import feeding, groups, reading
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.reading import read_behind
+from server.groups.space import feeding, groups, reading
+from server.groups.space.definitions import joined
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.reading import read_behind
 from tests.server.groups.spaces import BareSpace
 
 PATTERN = parse_pattern("job($who, $id)")
@@ -85,7 +85,7 @@ class Life:
                 self.done([self.out[token] for token in some])
             case "again" if self.out:
                 delivery = self.out.pop(chance.choice(sorted(self.out)))
-                groups.fail(self.group, delivery, reason="no", blame=chance.random() < 0.5, tells=False)
+                groups.fail(self.group, delivery, reason="no", blame=chance.random() < 0.5)
             case "leave":
                 member = self.members.pop(chance.randrange(len(self.members)))
                 for token in list(member.out):
@@ -136,7 +136,9 @@ def killed(bare: BareSpace, directory: Path, number: int) -> Iterator[Path]:
 async def settle(life: Life) -> None:
     """Works until nothing is undone."""
     with trio.fail_after(20):
-        while life.group.state.undone or not life.group.state.is_live or life.bare.commits.backlog_bytes:
+        while (
+            life.group.state.undone or not life.group.state.is_live or life.bare.leading.commits.backlog_bytes
+        ):
             for delivery in sorted(life.out.values(), key=lambda each: each.item.at):
                 if delivery.token in life.out:
                     life.done([delivery])
@@ -197,7 +199,7 @@ async def live(
     directory.mkdir()
     for turn in range(lives):
         bare = BareSpace(directory)
-        bare.group_items.limit = room or bare.group_items.limit
+        bare.groups.items.limit = room or bare.groups.items.limit
         async with trio.open_nursery() as nursery:
             nursery.start_soon(bare.commits.run)
             nursery.start_soon(read_behind, bare.groups)
@@ -213,9 +215,9 @@ async def live(
                 if chance.random() < 0.1:
                     await trio.sleep(0.003)
                 if chance.random() < snapshots:
-                    bare.commits.snapshot_soon()
+                    bare.leading.commits.snapshot_soon()
             if turn + 1 < lives:
-                while bare.commits._begun or bare.own_log.is_busy:  # noqa: ASYNC110  # no event says so
+                while bare.leading.commits._begun or bare.own_log.is_busy:  # noqa: ASYNC110  # no event says so
                     await trio.sleep(0.001)
                 with killed(bare, directory, turn + 1) as copy:
                     directory = copy
@@ -227,7 +229,7 @@ async def live(
                 results = [value.fields[1] for value in claims if isinstance(value, Record)]
                 assert len(results) == len(set(results)), "an item was done twice"
                 assert expected <= set(results), "an item was lost"
-                assert bare.group_items.used == life.group.core.held == 0, "what is done takes no memory"
+                assert bare.groups.items.used == life.group.core.held == 0, "what is done takes no memory"
             nursery.cancel_scope.cancel()
 
 

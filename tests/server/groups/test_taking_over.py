@@ -14,11 +14,11 @@ from dataspace import Record
 from dataspace.kernel.actions import SEND
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
-from server.spaces.groups.awaiting import AWAITED_SECONDS
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.group import StreamMember, WorkGroup
-from server.spaces.groups.groups import SETTLE_SECONDS
-from server.spaces.groups.reading import read_behind
+from server.groups.space.awaiting import AWAITED_SECONDS
+from server.groups.space.definitions import joined
+from server.groups.space.group import StreamMember, WorkGroup
+from server.groups.space.groups import SETTLE_SECONDS
+from server.groups.space.reading import read_behind
 from tests.server.groups.spaces import BareSpace
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
@@ -152,7 +152,7 @@ async def test_a_group_waits_for_known_sessions_with_its_pattern(
             await joined(groups, ConsumeOptions(name, parse_pattern(f"{name}($id)")))
         grace = 3.0 if comes == "too late" else 600.0
         awaited = [(f"session:{label}", grace, parse_pattern(f"{label}($id)")) for label in ("w", "x")]
-        groups.lead(bare.own_log.groups, was_clean=False, awaited=awaited)
+        groups.lead(bare.own_log, was_clean=False, awaited=awaited)
         began = trio.current_time()
         nursery.start_soon(groups.run)
         nursery.start_soon(read_behind, groups)

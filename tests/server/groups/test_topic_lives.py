@@ -14,8 +14,8 @@ import trio.lowlevel
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
 from index.values.values import Record
-from server.spaces.groups.definitions import joined
-from server.spaces.groups.topics import read_topics
+from server.groups.space.definitions import joined
+from server.groups.space.topics import read_topics
 from tests.server.groups.spaces import BareSpace
 from tests.server.groups.test_lives import Life, killed
 from tests.server.groups.topics import NAME, BareTopics
@@ -59,10 +59,10 @@ async def settle(life: TopicLife) -> None:
     with trio.fail_after(30):
         while (
             not topics.is_idle
-            or group.pending_to < topics.ledger.completed_durable
+            or group.pending_to < topics.step_log.completed_durable
             or group.pending
             or group.state.undone
-            or life.bare.commits.backlog_bytes
+            or life.bare.leading.commits.backlog_bytes
         ):
             for delivery in sorted(life.out.values(), key=lambda each: each.item.at):
                 if delivery.token in life.out:
@@ -98,8 +98,8 @@ async def live(
     lives: int,
     steps: int,
 ) -> None:
-    monkeypatch.setattr("server.spaces.groups.topics.NOTED_AFTER", chance.choice((1, 300, 1_000)))
-    monkeypatch.setattr("server.spaces.groups.topics.PORTION_BYTES", chance.choice((200, 2_000)))
+    monkeypatch.setattr("server.groups.space.topics.NOTED_AFTER", chance.choice((1, 300, 1_000)))
+    monkeypatch.setattr("server.groups.space.topics.PORTION_BYTES", chance.choice((200, 2_000)))
     monkeypatch.setattr("relay.groups.state.NOTED_ITEMS", chance.choice((1, 4, 100)))
     window, directory, sent, number = chance.choice((3, 20, 1_000)), tmp_path / "life0", set[int](), 0
     directory.mkdir()
@@ -125,9 +125,9 @@ async def live(
                 if chance.random() < 0.2:
                     await trio.sleep(0.003)
                 if chance.random() < 0.02:
-                    bare.commits.snapshot_soon()
+                    bare.leading.commits.snapshot_soon()
             if turn + 1 < lives:
-                while bare.commits._begun or bare.own_log.is_busy or not topics.is_idle:  # noqa: ASYNC110  # no event says so
+                while bare.leading.commits._begun or bare.own_log.is_busy or not topics.is_idle:  # noqa: ASYNC110  # no event says so
                     await trio.sleep(0.001)
                 with killed(bare, directory, turn + 1) as copy:
                     directory = copy

@@ -21,6 +21,7 @@ from relay.journal.reader import recovered
 from relay.journal.writer import TopicWriter
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
+from server.groups.space.dividing import DividedTopics
 from tests.server.groups.spaces import BareSpace
 
 T = TypeVar("T")
@@ -28,8 +29,8 @@ T = TypeVar("T")
 NAME = "t"
 
 
-class BareTopics:
-    """``server.spaces.groups.group.GroupTopics`` over a journal with one topic, which has one producer."""
+class BareTopics(DividedTopics):
+    """A journal with one topic, which has one producer, in place of all topics of a daemon."""
 
     def __init__(self, directory: Path, bare: BareSpace, *, retain: int) -> None:
         self.journal = Journal.open(directory)
@@ -39,26 +40,26 @@ class BareTopics:
             self.journal, self._moved, needed=lambda each: self.groups.noted.needs_of_topic(each.number)
         )
         if self.journal.slots():
-            self.ledger = recovered(self.journal, 1)
-            self.ledger.write = self.writer.note
-            for each in list(self.ledger.members):
-                self.ledger.crash(each, "started again")
+            self.step_log = recovered(self.journal, 1)
+            self.step_log.write = self.writer.note
+            for each in list(self.step_log.members):
+                self.step_log.crash(each, "started again")
         else:
             topic = Topic(NAME, Order(0), lasting=True)
-            self.ledger = StepLog(topic, 77, 1, retain, self.writer.note)
-            self.writer.keep(self.ledger)
-        self.producer = next(each for each in count(self.ledger.position + 1))
-        self.time = self.ledger.join(self.producer)
+            self.step_log = StepLog(topic, 77, 1, retain, self.writer.note)
+            self.writer.keep(self.step_log)
+        self.producer = next(each for each in count(self.step_log.position + 1))
+        self.time = self.step_log.join(self.producer)
         assert isinstance(self.time, int)
 
     def send(self, *items: Value) -> None:
         """Sends a batch at the present time."""
-        self.ledger.send(self.producer, self.time, pack(tuple(items)))
+        self.step_log.send(self.producer, self.time, pack(tuple(items)))
 
     def advance(self) -> None:
         """Completes the epoch of the present time."""
         assert isinstance(self.time, int)  # the topic has no dimensions
-        self.ledger.progress(self.producer, [(self.time, -1), (self.time + 1, +1)])
+        self.step_log.progress(self.producer, [(self.time, -1), (self.time + 1, +1)])
         self.time += 1
 
     @property
@@ -66,17 +67,17 @@ class BareTopics:
         """True if all steps are on disk, and none is being written."""
         return self.writer.statistics().waiting == 0
 
-    def _moved(self, _ledgers: Sequence[StepLog]) -> None:
+    def _moved(self, _step_logs: Sequence[StepLog]) -> None:
         self.groups.topics_moved.set()
 
     def find(self, name: str) -> StepLog:
-        found = self.standing(name, self.ledger.number)
+        found = self.standing(name, self.step_log.number)
         if found is None:
             raise Refused("no-topic", f"no topic {name!r}")
         return found
 
     def standing(self, name: str, identity: int) -> StepLog | None:
-        return self.ledger if (name, identity) == (NAME, self.ledger.number) else None
+        return self.step_log if (name, identity) == (NAME, self.step_log.number) else None
 
     async def read(
         self,

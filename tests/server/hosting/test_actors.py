@@ -14,7 +14,8 @@ import dataspace
 from dataspace import Record
 from dataspace.errors import UsageError
 from index.values.values import Map, Value
-from server.config.model import Config, HostedActor
+from server.config.hosted import HostedActor
+from server.config.model import Config
 from server.daemon.serve import serve
 from server.hosting.loading import boot_function
 

@@ -12,7 +12,8 @@ import dataspace
 from dataspace import Record, RemoteSpace
 from index.patterns.text import unparse
 from index.values.values import Map
-from server.config.model import Config, HostedActor
+from server.config.hosted import HostedActor
+from server.config.model import Config
 from server.daemon.serve import serve
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,8 @@ from dataspace import Record
 from dataspace.errors import UsageError
 from dataspace.kernel.space import Space
 from index.values.values import Map
-from server.config.model import Config, HostedFlow
+from server.config.hosted import HostedFlow
+from server.config.model import Config
 from server.daemon.serve import serve
 from server.hosting.loading import made_flow
 from server.spaces.rules import HostedFlows

@@ -14,7 +14,8 @@ import dataspace
 from dataspace import Record
 from dataspace.actors.supervision import Restart
 from index.values.values import Map, Value
-from server.config.model import Config, HostedActor, SpaceConfig
+from server.config.hosted import HostedActor
+from server.config.model import Config, SpaceConfig
 from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess
 

@@ -15,7 +15,8 @@ from dataspace import Record
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.running.remote import act
 from index.values.values import Map
-from server.config.model import Config, HostedActor
+from server.config.hosted import HostedActor
+from server.config.model import Config
 from server.daemon.serve import serve
 from tests.server.rogues import mirror
 

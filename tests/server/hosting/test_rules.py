@@ -15,6 +15,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.space import Space
 from server.config.rules import RuleText, rule_facts
 from server.spaces.rules import OWNER, actions_to_hold, warn_of_errors
+from tests import warm
 from tests.server.processes import DaemonProcess
 
 REACH = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y, $z)."
@@ -23,7 +24,7 @@ CUT = "apart($x, $y) <- town($x), town($y), not reach($x, $y), $x != $y."
 
 def holder(url: str, *facts: str) -> subprocess.Popen[str]:
     """A process that holds facts, once it says so."""
-    made = subprocess.Popen(
+    made = warm.Popen(
         [sys.executable, "-m", "dataspace", "assert", "--url", url, *facts],
         stderr=subprocess.PIPE,
         text=True,

@@ -11,8 +11,8 @@ import trio.lowlevel
 from hypothesis import given, settings, strategies as st
 from trio.testing import open_stream_to_socket_listener
 
+from server.config.kinds import names
 from server.config.model import Config
-from server.config.settings import names
 from server.daemon.serve import serve
 from server.monitoring import admin
 from server.monitoring.admin import MOST_BYTES, PLACES, Admin

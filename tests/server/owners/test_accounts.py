@@ -10,7 +10,7 @@ import trio
 from dataspace.errors import Refused
 from server.config.principals import DAEMON, Principal, Quotas
 from server.owners.accounts import Accounts
-from server.owners.holdings import COUNTED, Holdings
+from server.owners.holdings import COUNTED, AccountTotals
 
 ONE, OTHER = Principal("address", ("10.0.0.1",)), Principal("address", ("10.0.0.2",))
 ALL_ONE = Quotas(**dict.fromkeys(COUNTED, 1))
@@ -60,7 +60,7 @@ def test_accounts_that_nothing_refers_to_are_forgotten() -> None:
 
 
 def test_facts_count_for_the_account_that_wrote_last() -> None:
-    accounts, holdings = Accounts(Quotas(facts=5, facts_bytes=5_000)), Holdings()
+    accounts, holdings = Accounts(Quotas(facts=5, facts_bytes=5_000)), AccountTotals()
     one, other = accounts.of(ONE), accounts.of(OTHER)
     holdings.note("durable:d", one, 3, 300)
     holdings.note("session:1", one, 1, 100)

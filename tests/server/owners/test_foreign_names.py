@@ -25,6 +25,8 @@ from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map, Record, Value
 from server.config.model import Limits
 from server.config.rights import Key, Rights
+from server.groups.space.part import GROUPS
+from server.topics.following import CONNECTION
 from server.topics.part import TOPICS
 from tests.relay.store.files import storage_of
 from tests.server.peers import PLENTY
@@ -286,36 +288,36 @@ class World:
     passing: Final = "~owner @ token:owner/owner"
 
     def _rows(self) -> list[tuple[object, ...]]:
-        staged = storage_of(self.made.hosted.staging)
+        staged = storage_of(self.made.hosted.leading.staging)
         return staged.rows("SELECT key, part, body FROM staged ORDER BY key, part")
 
     def state(self) -> dict[str, object]:
         """All that is the owner's now."""
         hosted, topics = self.made.hosted, self.made.daemon.parts[TOPICS].catalogue
-        ledger = self._entries["t"].ledger
-        assert ledger is not None
+        step_log = self._entries["t"].step_log
+        assert step_log is not None
         return {
             "claims": {owner: dict(hosted.space.claims(owner).items()) for owner in self._owners},
             "numbers": {
                 name: (hosted.clients.get(name), each.sequence) for name, each in self._clients.items()
             },
-            "logged": {name: hosted.own_log.clients.get(name) for name in self._clients},
+            "logged": {name: hosted.leading.log.clients.get(name) for name in self._clients},
             "leases": KEPT in hosted.leases._running,
             "staged": [row for row in self._rows() if row in self._staged],
-            "readers": [(each.name, each.epoch) for each in hosted.own_log.readers],
+            "readers": [(each.name, each.epoch) for each in hosted.leading.log.readers],
             "topics": {name: topics.is_listed(each) for name, each in self._entries.items()},
-            "producer": ledger.members[ledger.named("p @ token:owner/owner") or 0].steps,
+            "producer": step_log.members[step_log.named("p @ token:owner/owner") or 0].steps,
             "attached": list(self.session_producers()),
             "groups": {
                 name: (each.options, asdict(each.core.counts), each.state.read)
-                for name, each in hosted.groups.by_name.items()
+                for name, each in hosted.parts[GROUPS].by_name.items()
             },
             "sessions": [hosted.sessions._by_client[name].connection for name in (self.passing, "robot")],
         }
 
     def session_producers(self) -> list[int]:
         connection = self.made.hosted.sessions._by_client[self.passing].connection
-        return list(connection.following._producers)  # type: ignore[union-attr]  # a connection
+        return list(connection.feeder(CONNECTION)._producers)  # type: ignore[union-attr]  # a connection
 
     async def goes_on(self) -> None:
         """Fails unless the owner can go on with everything where it was."""
@@ -356,7 +358,7 @@ def expected(verb: str, told: dict[str, Value], code: str, rights: dict[str, Val
 
 async def test_the_tables_have_all_that_a_client_can_say(tmp_path: Path) -> None:
     async with inside(tmp_path) as made:
-        assert set(made.daemon.verbs) == set(VERBS)
+        assert set(made.daemon.served.verbs) == set(VERBS)
         wire = made.connect()
         await wire.say(p.Hello(p.VERSION, "~peer", "", Map({"spoken": True})))
         welcome = await wire.hear()

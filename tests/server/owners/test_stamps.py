@@ -107,10 +107,10 @@ async def test_messages_are_in_the_log_under_an_identity_with_the_stamp(made: In
     assert await sensor.turn(1, (SEND, FACT)) == APART
     assert await robot.turn(1, (SEND, FACT)) == APART
     assert await sensor.ask("publish", publication(owner="pub", client="robot")) == APART
-    assert set(made.hosted.own_log.clients) == {f"~sensor{END}", f"robot{END}"}
+    assert set(made.hosted.leading.log.clients) == {f"~sensor{END}", f"robot{END}"}
     other = await Guest.arrive(made, ADMIN, "robot")
     assert await other.turn(1, (SEND, FACT)) == APART, "its own robot has numbers of its own"
-    assert made.hosted.own_log.clients["robot"][0] == 1
+    assert made.hosted.leading.log.clients["robot"][0] == 1
 
 
 async def test_a_narrower_token_keeps_the_stamp_and_may_add_to_it(made: Inside) -> None:

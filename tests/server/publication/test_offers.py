@@ -166,7 +166,7 @@ async def test_values_that_came_one_by_one_are_stored_together(tmp_path: Path) -
         await wire.say(offer(1), *each, p.Done(1))
         while await wire.hear() != p.Done(1):
             pass
-        statistics = daemon.hosted.staging.statistics()
+        statistics = daemon.hosted.leading.staging.statistics()
         assert statistics.parts < 10, "not one for each packet"
-        parts: list[Any] = [unpack(part) for part in await daemon.hosted.staging.staged([KEY])]
+        parts: list[Any] = [unpack(part) for part in await daemon.hosted.leading.staging.staged([KEY])]
         assert [each for part in parts for each in part] == [("assert", Record("n", n)) for n in range(40)]

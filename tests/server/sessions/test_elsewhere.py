@@ -40,7 +40,9 @@ async def test_turns_streams_and_requests_are_refused_with_an_address(
             assert await wire.hear() == p.Refusal(1, code, text, Map(), url)
         await wire.say(opening())
         assert await wire.hear() == p.Error(1, code, text, url)
-        daemon.daemon.verbs["lease"] = _follows
+        verbs = daemon.daemon.served.verbs
+        assert isinstance(verbs, dict)  # the peer has the same
+        verbs["lease"] = _follows
         await wire.say(p.Request(1, "lease", Map({"owner": "lease:1000:x"})))
         assert await wire.hear() == p.Denied(1, code, text, Map(), url)
 

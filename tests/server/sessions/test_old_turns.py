@@ -10,7 +10,7 @@ import trio.testing
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
-from server.connections.acting import ActingPeer
+from server.connections.dispatch import ClientPeer
 from server.owners.turn_numbers import WINDOW
 from server.sessions import requests
 from server.sessions.peer import PEERS
@@ -109,7 +109,7 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old], p.Ping(1))
             await _settle(daemon)
             connection = daemon.daemon.parts[PEERS][1]
-            assert isinstance(connection, ActingPeer)
+            assert isinstance(connection, ClientPeer)
             assert len(connection._old_turns._wanted) <= 10
         heard = [await wire.hear() for _ in range(len(old) + 1)]
         assert _answers(heard) == {at: "not-applied" if at % 3 == 0 else "applied" for at in old}

@@ -20,7 +20,7 @@ from dataspace.wire.features import MAIN, Wanted
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
 from server.config.model import Config
-from server.connections.acting import ActingPeer
+from server.connections.dispatch import ClientPeer
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
 from server.sessions.peer import PEERS
@@ -233,7 +233,7 @@ async def test_every_end_of_a_connection_retracts_its_facts_and_leaves_nothing(
             await trio.sleep(0.3)  # deadlines that were set may still name it
             gc.collect()
             # looked for, since a compiled class has no weak references
-            made = [each for each in gc.get_objects() if isinstance(each, ActingPeer)]
+            made = [each for each in gc.get_objects() if isinstance(each, ClientPeer)]
             held_on = [each for each in made if each.number == number]
             assert not held_on
 
@@ -250,7 +250,7 @@ async def test_connections_without_a_task_end_with_the_daemon(tmp_path: Path) ->
 
 
 async def test_a_system_without_epoll_has_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("server.daemon.serve", "server.daemon.daemon"):
+    for module in ("server.daemon.serve", "server.extras"):
         monkeypatch.setattr(f"{module}.is_available", lambda: False)
     async with served(tmp_path, "auto") as url, dataspace.connect(url) as space:
         status = await space.request("status", Map())
@@ -308,7 +308,7 @@ async def test_what_comes_while_a_task_of_another_feature_waits_for_room_is_answ
         await peer.greet("~room")
         await trio.sleep(0.5)  # its task has ended
         (served_peer,) = daemon.parts[PEERS].values()
-        commits = daemon.main.writer
+        commits = daemon.main.leading.commits
         most, commits._limit_epochs = commits._limit_epochs, -1  # so that there is no room
 
         async def feature() -> None:

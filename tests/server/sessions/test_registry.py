@@ -45,6 +45,8 @@ class Held:
         self,
         owner: str,
         actions: Sequence[Action],
+        *,
+        reads: bool = False,
     ) -> Epoch:
         return self.space.commit(owner, actions, 0)
 
@@ -66,10 +68,10 @@ class Held:
     def note(self, note: Note) -> None:
         self.noted.append(note)
 
-    def members_back(self, owner: str) -> None:
+    def session_back(self, owner: str) -> None:
         """Does nothing: there are no groups."""
 
-    def members_left(self, owner: str, *, blame: bool) -> None:
+    def session_ended(self, owner: str, *, blame: bool) -> None:
         self.left.append((owner, blame))
 
 

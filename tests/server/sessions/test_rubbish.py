@@ -29,11 +29,11 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from dataspace.wire.frames import MAX_FRAME, frame
 from index.values.values import Map, Value
-from relay.delivery.followers import Follower
+from relay.delivery.queue_members import QueueMember
 from relay.log.writer import GroupCommit
 from server.config.model import Config, Limits
-from server.connections.acting import ActingPeer
 from server.connections.connection import Connection
+from server.connections.dispatch import ClientPeer
 from server.daemon.serve import serve
 from tests.server.peers import Peer, fact, hello, opening, packed, turn
 from tests.strategies import values
@@ -563,12 +563,12 @@ async def test_a_defect_ends_the_session_in_which_it_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    owner = Connection if place == "_wait_room" else ActingPeer
+    owner = Connection if place == "_wait_room" else ClientPeer
     genuine = getattr(owner, place)
 
     def defective(self: object, *args: object) -> object:
         peer = args[0] if owner is Connection else self
-        if isinstance(peer, ActingPeer) and peer.name == "peer":
+        if isinstance(peer, ClientPeer) and peer.name == "peer":
             raise ZeroDivisionError("simulated")
         return genuine(self, *args)
 
@@ -587,9 +587,9 @@ async def test_a_defect_ends_the_session_in_which_it_is(
 async def test_a_defect_that_strikes_while_others_flush_ends_its_own_session(
     url: str, bystander: Space, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    genuine = Follower.take_packed
+    genuine = QueueMember.take_packed
 
-    def defective(observation: Follower, count: int, size: int) -> tuple[int, bytes]:
+    def defective(observation: QueueMember, count: int, size: int) -> tuple[int, bytes]:
         if size == 4321:
             raise ZeroDivisionError("simulated")
         return genuine(observation, count, size)
@@ -598,7 +598,7 @@ async def test_a_defect_that_strikes_while_others_flush_ends_its_own_session(
         await peer.greet()
         await peer.say(opening(1, fact(1), snapshot=False, size=4321), p.Ping(1))
         assert [await peer.hear(), await peer.hear()] == [p.Reached(1, (1,)), p.Pong(1)]
-        monkeypatch.setattr(Follower, "take_packed", defective)
+        monkeypatch.setattr(QueueMember, "take_packed", defective)
         await bystander.send(fact(1))
         assert (await peer.farewell()).code == "internal"
     assert "ZeroDivisionError: simulated" in caplog.text

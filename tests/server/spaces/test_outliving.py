@@ -23,8 +23,8 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Record, Value
 from relay.log.log import Log
-from relay.log.notes import SESSION
 from relay.log.reader import verify
+from relay.space_registers import SESSION, KnownSessions, space_registers
 from server.config.model import Config, Limits
 from server.config.principals import Principal, Quotas
 from server.config.rights import OPEN
@@ -70,7 +70,7 @@ class Life:
         config = Config(listen=(), data=data, limits=limits or Limits())
         (settings,) = config.all_spaces()
         self.data = data
-        self.log = Log.open(data)
+        self.log = Log.open(data, registers=space_registers)
         self.daemon = Daemon(config, [(settings, self.log)])
         self.hosted = self.daemon.main
         self.sessions = self.hosted.sessions
@@ -84,7 +84,7 @@ class Life:
 
     def write(self, most: int | None = None) -> list[Epoch]:
         """Writes that many of the entries that wait, or all; returns the epochs that wait no more."""
-        waiting = self.hosted.writer._waiting
+        waiting = self.hosted.leading.commits._waiting
         group = list(itertools.islice(waiting, most))
         self.log.append([each.encoded() for each in group])
         self.noted = self.noted or any(pack(SESSION) in each.encoded().body for each in group)
@@ -103,7 +103,7 @@ class Life:
         return set(self.hosted.space.index.values())
 
     def end(self) -> None:
-        self.hosted.staging.close()
+        self.hosted.leading.staging.close()
         self.daemon.parts[TOPICS].durable.writer.journal.close()
         self.log.close()
 
@@ -141,7 +141,7 @@ def queued(tmp_path: Path, grace: float, what: str) -> int:
         life.hosted.commit("durable:other", [(ASSERT, 1, SHARED)])
         life.write()
         hold(life, life.greet("~me", grace), what)
-        count = len(life.hosted.writer._waiting)
+        count = len(life.hosted.leading.commits._waiting)
     shutil.rmtree(tmp_path / "counted")
     return count
 
@@ -190,7 +190,7 @@ async def one_case(folder: Path, grace: float, what: str, written: int | None, b
             await come_back(life, back, ticket, there, known=known, turn=turn)
             nursery.cancel_scope.cancel()
         life.write()
-    assert not verify(after).damages
+    assert not verify(after, space_registers).damages
     shutil.rmtree(folder)
 
 
@@ -238,7 +238,7 @@ async def come_back(
         life.lose(state)
         await trio.sleep(GRACE - 1)
     await trio.sleep(2)
-    assert life.facts() == {SHARED} and not life.log.sessions
+    assert life.facts() == {SHARED} and not life.log.registers.of(KnownSessions)
 
 
 # -- more than one ------------------------------------------------------------------------------------
@@ -362,9 +362,9 @@ async def test_a_session_that_could_not_come_back_ends_at_the_start(why: str, tm
         if not why.startswith("no grace"):
             patch.setattr(Daemon, "returning", lambda _self, _known: None)
         with living(tmp_path / "2", limits) as life:
-            assert not life.facts() and not life.log.sessions and not life.sessions.waiting
+            assert not life.facts() and not life.log.registers.of(KnownSessions) and not life.sessions.waiting
             life.write()
-    assert not verify(tmp_path / "2").damages
+    assert not verify(tmp_path / "2", space_registers).damages
 
 
 async def test_facts_are_counted_anew_and_waiting_for_a_restart_is_not(tmp_path: Path) -> None:

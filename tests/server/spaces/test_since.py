@@ -29,6 +29,7 @@ late($id) <- ticket($id, _) at $t, $t + 700 ms <= now.
 hot($id) <- (ticket($id, $v), $v > 1) for 300 ms.
 gone($id, $t) <- ticket($id, $v) at $t within 250 ms.
 tickets(count()) <- ticket(_) within 200 ms.
+final(many($m, count())) <- ticket($id, $v) at $t within 70 ms, $m = floor($t, 40 ms).
 """
 HOWS: Final = ("plainly", "trimmed", "twice", "half way", "compacted", "in a turn")
 """How a space begins again."""
@@ -164,19 +165,15 @@ def test_a_log_without_the_past_of_rules_begins_with_its_oldest_epoch(tmp_path: 
         one.log.close()
 
 
-def test_what_goes_in_the_oldest_epoch_was_there_before_it(tmp_path: Path) -> None:
-    one, twin = Logged(Log.open(tmp_path)), Space("s")
-    text = """gone($id, $t) <- ticket($id) at $t within 250 ms.
-    final(many($m, count())) <- ticket($id) at $t within 50 ms, $m = floor($t, 40 ms)."""
-    first: list[Action] = [(ASSERT, 1, Record("rule", "r", text)), (ASSERT, 2, Record("ticket", 1))]
-    other: list[Action] = [(SEND, Record("other"))]
-    made: dict[int, list[Action]] = {0: first, 1_000_000: other, 1_100_000: other, 2_009_435: [(RETRACT, 2)]}
+def check_the_newest_epoch_is_enough(place: Path, made: dict[int, list[Action]], pause: int = 0) -> None:
+    """A space whose log was trimmed to its newest epoch, after a pause, goes on as one without a log."""
+    one, twin = Logged(Log.open(place)), Space("s")
     for later, actions in made.items():
         one.commit(actions, time := START + later)
         twin.until(time)
         twin.commit("durable:a", actions, time)
     snapshot(one)
-    trim(one, time)
+    trim(one, time + pause)
     assert one.log.oldest == one.log.last
     one = one.again()
     for _ in range(10):
@@ -184,3 +181,21 @@ def test_what_goes_in_the_oldest_epoch_was_there_before_it(tmp_path: Path) -> No
         twin.until(time)
         assert one.facts(time) == facts_of(twin)
     one.log.close()
+
+
+def test_what_stays_began_when_the_snapshot_says_from_the_oldest_epoch_on(tmp_path: Path) -> None:
+    text = "final(many($m, count())) <- ticket($id) at $t within 70 ms, $m = floor($t, 40 ms)."
+    first: list[Action] = [(ASSERT, 1, Record("rule", "r", text))]
+    ticket: list[Action] = [(ASSERT, 2, Record("ticket", 1))]
+    other: list[Action] = [(SEND, Record("other"))]
+    made = {0: first, 14_927: ticket, 56_651: other, 84_975: other}
+    check_the_newest_epoch_is_enough(tmp_path, made, pause=500_000)
+
+
+def test_what_goes_in_the_oldest_epoch_was_there_before_it(tmp_path: Path) -> None:
+    text = """gone($id, $t) <- ticket($id) at $t within 250 ms.
+    final(many($m, count())) <- ticket($id) at $t within 50 ms, $m = floor($t, 40 ms)."""
+    first: list[Action] = [(ASSERT, 1, Record("rule", "r", text)), (ASSERT, 2, Record("ticket", 1))]
+    other: list[Action] = [(SEND, Record("other"))]
+    made: dict[int, list[Action]] = {0: first, 1_000_000: other, 1_100_000: other, 2_009_435: [(RETRACT, 2)]}
+    check_the_newest_epoch_is_enough(tmp_path, made)

@@ -20,10 +20,11 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN
 from dataspace.wire.session import Role, Session
 from relay.log.log import Log
+from relay.space_registers import space_registers
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.rights import Key
-from server.connections.acting import ActingPeer
 from server.connections.connection import Connection
+from server.connections.dispatch import ClientPeer
 from server.daemon.daemon import Daemon
 from server.sessions.peer import PEERS
 from server.spaces.space import HostedSpace
@@ -92,9 +93,7 @@ class Inside:
         number = next(self._numbers)
         daemon = self.daemon
         door = Connection(SocketLink(ours), daemon.limits)
-        peer = ActingPeer(
-            daemon, door, number, daemon.verbs, daemon.parts[TOPICS].connections, trusted=trusted
-        )
+        peer = ClientPeer(daemon, door, number, daemon.served, trusted=trusted)
         daemon.parts[PEERS][number] = peer
         door.begin(peer)
         self.wires.append(Wire(theirs))
@@ -113,7 +112,8 @@ async def inside(
     Further ``spaces`` have theirs in folders of their names below it.
     """
     config = Config(data=data, limits=limits or Limits(), keys=keys, spaces=spaces)
-    logs = [(each, Log.open(data if each.name == MAIN else data / each.name)) for each in config.all_spaces()]
+    places = [(each, data if each.name == MAIN else data / each.name) for each in config.all_spaces()]
+    logs = [(each, Log.open(place, registers=space_registers)) for each, place in places]
     daemon = Daemon(config, logs)
     (_, log), hosted = logs[0], daemon.spaces.values()
     try:
@@ -140,6 +140,6 @@ async def inside(
     finally:
         daemon.parts[TOPICS].durable.writer.journal.close()
         for each in hosted:
-            each.staging.close()
+            each.leading.staging.close()
         for _, each_log in logs:
             each_log.close()

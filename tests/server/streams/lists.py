@@ -20,10 +20,10 @@ from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
-from relay.delivery.followers import Delivery
-from relay.delivery.gate import Gate
+from relay.delivery.gate import DurableGate
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.outbox import OutStream
+from relay.delivery.queue_members import Delivery
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.config.principals import DAEMON, Quotas
@@ -31,7 +31,7 @@ from server.config.rights import OPEN
 from server.lane import Lane, Work
 from server.owners.accounts import Accounts
 from server.spaces.recalling import Recalling
-from server.spaces.showing import Showing
+from server.spaces.visibility import Visibility
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
 from server.system import SystemSpace
@@ -49,9 +49,9 @@ class Past:
         self.log = log
         self.identity = log.identity
         self.space = Space("main")
-        self.gate = Gate(MemoryBudget())
+        self.gate = DurableGate(MemoryBudget())
         self.commits = GroupCommit(log, gate=self.gate)
-        self.showing = Showing(self.space, self.commits, self.gate, show)
+        self.visibility = Visibility(self.space, self.commits, self.gate, show)
         self.recalling = Recalling()
         self.flushed = 0
         self._handles = count(1)
@@ -90,9 +90,6 @@ class Announced:
 
     def announce(self, stream: int, pattern: Value) -> None:
         self.patterns[stream] = pattern
-
-    def withdraw(self, stream: int) -> None:
-        self.patterns.pop(stream, None)
 
 
 class ListPeer:

@@ -315,7 +315,7 @@ class Life:
     def _check_shown(self, packet: p.Packet) -> None:
         """Nothing comes that is to be kept until it is on disk."""
         hosted = self._hosted
-        if not isinstance(packet, p.Values) or hosted.showing.in_force != "durable":
+        if not isinstance(packet, p.Values) or hosted.visibility.in_force != "durable":
             return
         if not self.streams[packet.stream].spec["columns"]:
             numbers: list[Any] = [value[0] for value in packet.values]  # type: ignore[index]  # as in WIRE.md
@@ -324,7 +324,7 @@ class Life:
     # -- steps ----------------------------------------------------------------------------------------
 
     async def _show(self, setting: str | None) -> None:
-        showing = self._hosted.showing
+        showing = self._hosted.visibility
         if showing.in_force != "durable":
             self._shown = self._hosted.space.epoch
         showing.take(setting)
@@ -366,7 +366,7 @@ class Life:
         await trio.testing.wait_all_tasks_blocked()
 
     async def _snapshot(self) -> None:
-        self._hosted.writer.snapshot_soon()
+        self._hosted.leading.commits.snapshot_soon()
 
     async def _open(self, spec: dict[str, Any]) -> None:
         newest = self._hosted.space.epoch

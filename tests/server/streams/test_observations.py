@@ -36,23 +36,14 @@ async def test_a_live_stream_begins_with_the_state_and_goes_on_with_each_epoch(t
         assert s.take(stream) == [(2, 1001, 0, ((3,),), (), (), 2), (3, 1002, 0, (), (), ((3,),), 3)]
 
 
-async def test_a_stream_announces_its_interest_until_it_is_closed(tmp_path: Path) -> None:
+async def test_a_stream_announces_its_interest_and_shows_nothing_once_it_is_closed(tmp_path: Path) -> None:
     async with streams(tmp_path) as s:
         stream = s.open(1, N)
         s.open(2, N, quiet=True)
         assert s.peer.own.patterns == {1: N}
         s.observations.close(stream)
-        assert not s.peer.own.patterns
         s.hosted.assert_(n(1))
         assert s.take(stream) == []
-
-
-async def test_a_connection_that_is_gone_withdraws_nothing(tmp_path: Path) -> None:
-    async with streams(tmp_path) as s:
-        stream = s.open(1, N)
-        s.peer.gone = True
-        s.observations.close(stream)
-        assert s.peer.own.patterns == {1: N}
 
 
 async def test_a_stream_from_an_epoch_reads_the_log_and_then_goes_live(tmp_path: Path) -> None:

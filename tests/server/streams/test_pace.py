@@ -17,10 +17,11 @@ from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Value
-from relay.delivery.followers import Delivery
 from relay.delivery.pacing import Pacing
-from server.connections.acting import ActingPeer
+from relay.delivery.queue_members import Delivery
+from server.connections.dispatch import ClientPeer
 from server.sessions.peer import PEERS
+from server.streams.observations import OBSERVATIONS
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -75,7 +76,7 @@ class Paced:
 async def paced(data: Path) -> AsyncIterator[Paced]:
     now = [1000.0]
     async with inside(data) as daemon:
-        daemon.daemon.delivery = Delivery(daemon.daemon.delivery.room, pacing=Pacing(lambda: now[0]))
+        daemon.daemon.delivery = Delivery(daemon.daemon.delivery.budget, pacing=Pacing(lambda: now[0]))
         made = Paced(daemon, now)
         await made.wire.greet()
         yield made
@@ -110,9 +111,9 @@ async def test_a_stream_that_waits_for_its_turn_is_not_said_to_know_all(tmp_path
         epoch = client.turn()
         await client.daemon.hosted.commits.wait_durable(epoch)
         (connection,) = client.daemon.daemon.parts[PEERS].values()
-        assert isinstance(connection, ActingPeer)
+        assert isinstance(connection, ClientPeer)
         assert await client.heard() == []
-        assert connection.observations.reached() == []
+        assert connection.feeder(OBSERVATIONS).reached() == []
         client.go_on(2)
         assert [each.number for each in await client.heard()] == [epoch]
 

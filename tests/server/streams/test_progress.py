@@ -93,9 +93,9 @@ async def test_a_disk_that_fails_while_a_mark_is_waited_for_is_no_defect(
             await wire.say(p.Open(1, spec, 100, 1 << 20))
             with trio.fail_after(10):
                 while True:
-                    if life.hosted.writer._settled.statistics().tasks_waiting:
+                    if life.hosted.leading.commits._settled.statistics().tasks_waiting:
                         break
                     await trio.sleep(0.01)
-            life.hosted.writer.fail("the disk has failed")
+            life.hosted.leading.commits.fail("the disk has failed")
             await trio.sleep_forever()
     assert "defect" not in caplog.text

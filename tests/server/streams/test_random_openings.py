@@ -21,8 +21,9 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
-from server.connections.acting import ActingPeer
+from server.connections.dispatch import ClientPeer
 from server.sessions.peer import PEERS
+from server.streams.observations import OBSERVATIONS
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -94,12 +95,12 @@ class Machine:
         await self._rest()
         await trio.testing.wait_all_tasks_blocked()
         (connection,) = self._daemon.daemon.parts[PEERS].values()
-        assert isinstance(connection, ActingPeer)
+        assert isinstance(connection, ClientPeer)
         assert not connection.streams and not self._daemon.daemon.guests.streams
-        assert not connection.observations._marks and not self._daemon.daemon.delivery.patterns
-        while connection.observations._replays:  # a thread may be reading for one of them
+        assert not connection.feeder(OBSERVATIONS)._marks and not self._daemon.daemon.delivery.patterns
+        while connection.feeder(OBSERVATIONS)._replays:  # a thread may be reading for one of them
             await trio.lowlevel.checkpoint()
-        room = self._daemon.daemon.delivery.room
+        room = self._daemon.daemon.delivery.budget
         assert (room.used, room.observers) == (0, 0)
 
     async def _open(self, options: dict[str, Value], items: int, size: int) -> None:

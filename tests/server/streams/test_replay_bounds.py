@@ -35,7 +35,7 @@ async def _filled(daemon: Inside, verb: int = SEND) -> int:
 async def _at_rest(daemon: Inside) -> None:
     """Returns when no replay has a part of the log: all wait for their readers."""
     slots = daemon.daemon.replays
-    while not daemon.daemon.delivery.room.used or slots.value < daemon.daemon.config.limits.all_replays:
+    while not daemon.daemon.delivery.budget.used or slots.value < daemon.daemon.config.limits.all_replays:
         await trio.lowlevel.checkpoint()
 
 
@@ -68,11 +68,11 @@ async def test_streams_without_credit_hold_almost_nothing(tmp_path: Path, verb: 
             promised = [await wire.hear() for _ in numbers]
             assert {each.stream for each in promised if isinstance(each, p.Available)} == {*numbers}
             await _at_rest(daemon)
-            assert daemon.daemon.delivery.room.used <= streams * (AHEAD_BYTES + LARGE + 2 * OVERHEAD)
+            assert daemon.daemon.delivery.budget.used <= streams * (AHEAD_BYTES + LARGE + 2 * OVERHEAD)
             await wire.say(*[p.Ask(n, PLENTY, PLENTY) for n in numbers])
             assert await _heard(wire, streams) == dict.fromkeys(numbers, MESSAGES)
             await trio.testing.wait_all_tasks_blocked()
-            assert daemon.daemon.delivery.room.used == 0
+            assert daemon.daemon.delivery.budget.used == 0
 
 
 @pytest.mark.slow
@@ -93,11 +93,11 @@ async def test_blocks_of_columns_count_and_are_given_back(tmp_path: Path) -> Non
             for _ in numbers:
                 assert isinstance(await wire.hear(), p.Available)
             await trio.testing.wait_all_tasks_blocked()
-            assert 0 < daemon.daemon.delivery.room.used <= len(numbers) * (2 << 20), "one block each"
+            assert 0 < daemon.daemon.delivery.budget.used <= len(numbers) * (2 << 20), "one block each"
             await wire.say(*[p.Abort(n, "", True) for n in numbers])
             for _ in numbers:
                 assert isinstance(await wire.hear(), p.Done)
-            assert daemon.daemon.delivery.room.used == 0 == daemon.daemon.delivery.room.observers
+            assert daemon.daemon.delivery.budget.used == 0 == daemon.daemon.delivery.budget.observers
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ async def test_replays_whose_states_are_too_much_together_are_refused(
                 spec = {"kind": "observe", "pattern": pattern, "quiet": True, "upto": last, **options}
                 await wire.say(p.Open(number, Map(spec), 0, PLENTY))
                 await trio.testing.wait_all_tasks_blocked(0.05)
-            room = daemon.daemon.delivery.room
+            room = daemon.daemon.delivery.budget
             assert 0 < room.states <= 2 * ROWS * ROW_BYTES
             refused = []
             await wire.say(*[p.Abort(n, "", True) for n in range(1, 6)])

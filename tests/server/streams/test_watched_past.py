@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 import dataspace
 from dataspace import Record
+from tests import warm
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -18,8 +17,7 @@ FACTS = 300
 
 
 def _run(daemon: DaemonProcess, *words: str) -> list[dict[str, object]]:
-    command = [sys.executable, "-m", "dataspace", *words, "--url", daemon.url, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = warm.run(*words, "--url", daemon.url, "--json")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

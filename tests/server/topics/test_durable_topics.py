@@ -24,7 +24,6 @@ from dataspace.topics.epochs import TopicEpoch
 from dataspace.wire import packets as p
 from index.values.values import Map
 from relay.journal.reader import JournalReader
-from relay.topics.steps import StepLog
 from server.config.model import Config
 from server.daemon.serve import serve
 from server.topics.catalogue import TopicEntry
@@ -187,14 +186,14 @@ async def test_steps_that_wait_for_the_line_take_of_the_window_what_they_are_on_
 ) -> None:
     """Else a publisher that was away often sends more than the daemon takes, and is dismissed for it."""
     arrived = 0
-    produce = TopicConnection.produce
+    hear = TopicConnection.hear
 
-    async def counted(at: TopicConnection, packet: p.Produce, size: int) -> None:
+    async def counted(at: TopicConnection, packet: p.Packet) -> None:
         nonlocal arrived
-        arrived += size
-        await produce(at, packet, size)
+        arrived += at._peer.door.size
+        await hear(at, packet)
 
-    monkeypatch.setattr(TopicConnection, "produce", counted)
+    monkeypatch.setattr(TopicConnection, "hear", counted)
     async with dataspace.connect(proxy.url) as far, far.publish("t", durable=True, away=30) as topic:
         for first in (0, 1000):
             proxy.refusing = True
@@ -206,6 +205,46 @@ async def test_steps_that_wait_for_the_line_take_of_the_window_what_they_are_on_
             await topic.flush()
             assert 10_000 < arrived <= before
             assert topic._size == 0
+
+
+@pytest.mark.parametrize("then", ["flush", "send", "leave"])
+async def test_a_refusal_is_raised_though_the_line_breaks_before_the_next_call(
+    url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Else what follows the refused step is sent as if that had been taken (life 72223)."""
+    full = False
+
+    def check_room(_: DurableTopics) -> None:
+        if full:
+            raise Refused("disk-full", "durable topics take nothing: the disk is full")
+
+    monkeypatch.setattr(DurableTopics, "check_room", check_room)
+    async with dataspace.connect(proxy.url) as far, dataspace.connect(url) as near:
+        with pytest.raises(Refused, match="disk-full"):
+            async with far.publish("t", durable=True, name="me", away=30) as topic:
+                await topic.send(1)
+                await topic.flush()
+                full = True
+                await topic.send(2)
+                while not topic._unanswered[-1].is_settled:  # noqa: ASYNC110  no event tells
+                    await trio.sleep(0.001)
+                full = False
+                topic._say((forms.FINISH, 0, pack((3,)), ((0, -1), (5, 1))))  # as if it had been sent with it
+                while not all(each.is_settled for each in topic._unanswered):  # noqa: ASYNC110  as above
+                    await trio.sleep(0.001)
+                proxy.cut()
+                while not far.reconnects:  # noqa: ASYNC110  as above
+                    await trio.sleep(0.001)
+                await frontier(url)
+                if then == "flush":
+                    await topic.flush()
+                elif then == "send":
+                    await topic.send(4)
+        async with far.publish("t", durable=True, name="me", away=30) as again:
+            assert again.time == 0, "it goes on from where the daemon has it"
+            await again.finish(2, 3, then=5)
+            await again.flush()
+            assert [each.items async for each in near.completed("t")] == [(1, 2, 3)]
 
 
 async def test_a_publisher_that_does_not_come_back_has_crashed(url: str, proxy: Proxy) -> None:
@@ -416,10 +455,10 @@ async def test_a_subscriber_that_leaves_while_the_past_is_read_is_no_subscriber_
     reading, going, read_past = trio.Event(), threading.Event(), DurableTopics.read_past
     token, counts = trio.lowlevel.current_trio_token(), list[object]()
 
-    def beginning(self: JournalReader, ledger: StepLog, *of: Any) -> int:
+    def beginning(self: JournalReader, *of: int) -> int:
         token.run_sync_soon(reading.set)
         assert going.wait(10)
-        return begin(self, ledger, *of)
+        return begin(self, *of)
 
     async def noted(self: DurableTopics, entry: TopicEntry, *more: Any) -> None:
         counts.append(entry.topic.statistics())

@@ -14,7 +14,7 @@ from dataspace.kernel.space import Space
 from dataspace.wire.traceparents import Parent
 from index.patterns.text import parse_pattern
 from index.values.values import Record
-from relay.delivery.followers import Delivery, Follower
+from relay.delivery.queue_members import Delivery, QueueMember
 from server.config.principals import DAEMON, Principal
 from server.spaces.traces import LOOKED_AT, MOST, Recorder, Trace
 
@@ -66,7 +66,7 @@ class Observed:
     def __init__(self, observers: int) -> None:
         self.space = Space("main")
         delivery = Delivery()
-        self.followers = [Follower(delivery, lambda _woken: None) for _ in range(observers)]
+        self.followers = [QueueMember(delivery, lambda _woken: None) for _ in range(observers)]
         for each in self.followers:
             each.follow(self.space, parse_pattern("reading($n)"))
 

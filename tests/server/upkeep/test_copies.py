@@ -23,9 +23,10 @@ from relay.journal.rows import Kept
 from relay.log.reader import LogReader
 from relay.log.replay import state_at
 from server.cli.main import main
+from server.cluster.directory.lock import DataUnusable, locked
 from server.config.model import Config
-from server.daemon.lock import DataUnusable, locked
 from server.daemon.serve import serve
+from tests import warm
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -68,20 +69,12 @@ def loaded(url: str, clients: int = 2) -> Iterator[threading.Event]:
 
 def run(*words: object, fault: str = "") -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, which must not share the daemon's files with this one."""
-    return subprocess.run(
-        [sys.executable, "-m", "dataspace", *map(str, words)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"DATASPACE_FAULT": fault},
-        timeout=120,
-    )
+    return warm.run(*map(str, words), env=os.environ | {"DATASPACE_FAULT": fault})
 
 
 def kill_at_random(seconds: float, *words: object) -> None:
     """Runs the command, and kills it if it has not ended by then."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "dataspace", *map(str, words)], stdout=subprocess.PIPE
-    ) as it:
+    with warm.Popen([sys.executable, "-m", "dataspace", *map(str, words)], stdout=subprocess.PIPE) as it:
         try:
             it.wait(seconds)
         except subprocess.TimeoutExpired:

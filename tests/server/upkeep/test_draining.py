@@ -13,9 +13,9 @@ from dataspace import ConnectionChange, ConnectionEvent, Record, Refused
 from dataspace.wire import packets as p
 from index.values.values import Map
 from server.cli.main import main
+from server.cluster.directory.lock import DataInUse
 from server.config.model import Config
 from server.config.rights import Key, Rights
-from server.daemon.lock import DataInUse
 from server.daemon.serve import serve
 from tests.server.peers import Peer, hello
 from tests.server.processes import DaemonProcess

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from relay.log.log import Log
+from relay.space_registers import space_registers
 from server.config.model import Config, Limits, Web
 from server.config.principals import Quotas
 from server.connections.listeners import accept, open_listeners
@@ -48,11 +49,11 @@ async def listen(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Listen]
 
         async def listening(app: App, *, web: Web | None = None, limits: Limits | None = None) -> int:
             config = Config(("http:127.0.0.1:0",), tmp_path, limits=limits or Limits(), web=web or Web())
-            logs = [(each, Log.open(tmp_path)) for each in config.all_spaces()]
+            logs = [(each, Log.open(tmp_path, registers=space_registers)) for each in config.all_spaces()]
             made = Daemon(config, logs)
             held.callback(logs[0][1].close)
             held.callback(made.parts[TOPICS].durable.writer.journal.close)
-            held.callback(made.main.staging.close)
+            held.callback(made.main.leading.staging.close)
             made.peers = nursery
             (listener,) = await open_listeners(config)
             held.callback(listener.close)

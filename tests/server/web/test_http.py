@@ -20,10 +20,10 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dataspace.errors import UsageError
+from server import extras
+from server.config.kinds import origins
 from server.config.model import Config, Limits, Web
 from server.config.principals import Quotas
-from server.config.settings import origins
-from server.daemon import daemon
 from server.daemon.serve import serve
 from server.web.exchange import EVENTS, MOST_HEADERS, ClientGone, HttpStream, Receive, Scope, Send
 from tests.server.web_client import Doors, Plain
@@ -658,7 +658,7 @@ async def test_only_pages_of_known_origins_are_served(doors: Doors) -> None:
 async def test_a_daemon_without_the_extra_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "WEB_EXTRA", ("h11", "no_such_package"))
+    monkeypatch.setattr(extras, "WEB_EXTRA", ("h11", "no_such_package"))
     with pytest.raises(UsageError, match=r"needs no_such_package: pip install 'dataspace-server\[web\]'"):
         await serve(Config(("http:127.0.0.1:0",), tmp_path))
 

@@ -17,7 +17,7 @@ from relay.store.header import SEAL
 from relay.store.ports import KEY_BITS
 from relay.store.postgres import fenced, members, schema, sizes, staged, tables, topics
 from relay.store.postgres.tables import NAMES, OF_SPACE
-from server.cluster import overview
+from server.cluster.database import cluster_state as overview
 
 Row: TypeAlias = tuple[Any, ...]
 Content: TypeAlias = Mapping[str, Mapping[Any, Row]]

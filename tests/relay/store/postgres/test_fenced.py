@@ -22,7 +22,7 @@ from dataspace.version import compiled_parts
 from relay.log.log import Log
 from relay.store.errors import LogDamaged, LogFailed, LogFenced
 from relay.store.ports import KEY_BITS
-from relay.store.postgres import members
+from relay.store.postgres import fenced, members
 from relay.store.postgres.fenced import FencedWriter
 from relay.store.postgres.staged import PostgresStaged
 from relay.store.postgres.tables import PostgresLog
@@ -107,6 +107,17 @@ def test_a_commit_that_meets_a_take_over_waits_and_writes_nothing(postgres_url: 
                 wait_for_waiting(beside, 1)
             with pytest.raises(LogFenced):
                 written.result()
+        assert numbers(new.log()) == []
+
+
+def test_a_leader_that_lost_one_of_its_spaces_writes_nothing_there(postgres_url: str) -> None:
+    with leaders(postgres_url, postgres_url) as (old, new, _):
+        log = old.log()
+        kept = old.space_of("kept")
+        assert old.take_as(old.standing(kept), kept).term == old.writer.fence.term
+        assert new.take().term == 2
+        with pytest.raises(LogFenced):
+            write(log, 1)
         assert numbers(new.log()) == []
 
 
@@ -198,6 +209,21 @@ def test_a_fenced_writer_stays_fenced_if_the_database_goes_back(postgres_url: st
             write(log, 1)
 
 
+@pytest.mark.parametrize("end", [FencedWriter.abandon, FencedWriter.close])
+def test_a_writer_that_was_ended_has_no_connection_and_writes_nothing(
+    postgres_url: str, end: Callable[[FencedWriter], None]
+) -> None:
+    with leaders(postgres_url) as (one, _):
+        log = one.log()
+        write(log, 1)
+        connection = one.writer._connection
+        end(one.writer)
+        assert connection.closed
+        with pytest.raises(LogFenced, match="is not written any more"):
+            write(log, 2)
+        assert numbers(log) == [1]
+
+
 def test_without_a_term_nothing_is_written(postgres_url: str) -> None:
     with leaders(postgres_url) as (one, _):
         tables = PostgresLog(one.database, one.space)
@@ -206,7 +232,15 @@ def test_without_a_term_nothing_is_written(postgres_url: str) -> None:
                 each(tables)
 
 
-@pytest.mark.parametrize("altered", ["DELETE FROM segments", "UPDATE segments SET checksum = ''"])
+@pytest.mark.parametrize(
+    "altered",
+    [
+        "DELETE FROM segments",
+        "UPDATE segments SET checksum = ''",
+        "UPDATE segments SET segment = segment + 100",
+        "UPDATE segments SET space = space + 100",
+    ],
+)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_predecessor_that_is_gone_or_another_is_noticed(
     postgres_url: str, altered: str, again: bool
@@ -360,6 +394,74 @@ def test_what_was_sent_twice_is_there_once_and_a_further_commit_is_waited_for(
         assert numbers(log) == [1]
         write(log, 2)
         assert numbers(log) == [1, 2]
+
+
+def test_since_when_an_outcome_is_not_known_is_known_and_logged_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    since: list[float | None] = []
+    really = FencedWriter._committed
+
+    def committed(self: FencedWriter, *given: Any) -> Any:
+        since.append(self.away_since)
+        if len(since) < 4:
+            raise psycopg.OperationalError("the connection is lost")
+        return really(self, *given)
+
+    monkeypatch.setattr(FencedWriter, "_committed", committed)
+    monkeypatch.setattr(fenced, "PAUSES", (0.0, 0.01))  # the last one stays
+    with leaders(postgres_url) as (one, _):
+        write(one.log(), 1)
+        assert one.writer.away_since is None
+    assert since[1] is not None and since[:4] == [None, since[1], since[1], since[1]]
+    lost, found = [record.getMessage() for record in caplog.records]
+    assert "the connection is lost; the same is tried until the outcome is known" in lost
+    assert "it is reached again" in found
+
+
+def test_a_disk_that_is_full_once_an_outcome_is_not_known_is_waited_for(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt may have written it, so the write must not be refused."""
+    with leaders(postgres_url) as (one, _):
+        log = one.log()
+        answers = iter([psycopg.OperationalError("lost"), psycopg.errors.DiskFull("full")])
+        really = FencedWriter._committed
+
+        def committed(self: FencedWriter, *given: Any) -> Any:
+            found = really(self, *given)
+            for error in answers:
+                raise error
+            return found
+
+        monkeypatch.setattr(FencedWriter, "_committed", committed)
+        write(log, 1)
+        assert numbers(log) == [1]
+
+
+def test_a_notice_in_a_commit_is_no_warning(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        beside.execute(
+            "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE NOTICE 'by the way'; RETURN new; END $$"
+        )
+        beside.execute("CREATE TRIGGER tell BEFORE INSERT ON segments FOR EACH ROW EXECUTE FUNCTION tell()")
+        write(one.log(), 1)
+    assert not caplog.records
+
+
+def test_a_write_that_is_given_up_says_that_its_outcome_is_not_known(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fenced, "PAUSES", (600.0,))
+    with leaders(postgres_url) as (one, pool):
+        log = one.log()
+        broken(monkeypatch, after=False)
+        written = pool.submit(write, log, 1)
+        wait_until(lambda: one.writer.away_since is not None)
+        one.writer.abandon()
+        with pytest.raises(LogFenced, match="whether the last write is there is not known"):
+            written.result()
 
 
 def ended_waiting(beside: Connection, pid: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
-from relay.store.errors import LogFenced
+from relay.store.errors import LogAway, LogFenced
 from relay.store.postgres.members import Profile
 from tests.postgres.servers import Servers, connect, wait_until
 from tests.relay.store.postgres.leaders import Leader, leaders, write
@@ -35,6 +35,27 @@ def test_a_lease_is_renewed_while_it_lasts_and_never_after(postgres_url: str) ->
         nonce = one.member.nonce
         one.member.join()
         assert one.member.nonce != nonce and not one.standing().lives, "another run of it leads"
+
+
+def test_a_database_that_fails_over_while_a_member_joins_is_away(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Leader(postgres_url)
+    run = one.member._run
+
+    def failing_over(question: str, **values: object) -> list[object]:
+        found = run(question, **values)
+        with connect(postgres_url) as beside:
+            beside.execute("DELETE FROM members")
+        return found
+
+    monkeypatch.setattr(one.member, "_run", failing_over)
+    with pytest.raises(LogAway, match="this member joined, and is not there"):
+        one.member.join()
+    monkeypatch.undo()
+    one.member.join()
+    assert one.take() is not None
+    one.close()
 
 
 def test_a_lease_runs_out_by_itself(postgres_url: str) -> None:

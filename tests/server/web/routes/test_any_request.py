@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dataspace import Record
-from server.web.routes.table import ROUTES, Row
+from server.web.routes.route import Row
+from tests.routes import ROUTES
 from tests.server.web.routes.callers import SECONDS, HttpDaemon, ask, with_query
 
 WORDS: Final = (

@@ -9,7 +9,8 @@ import pytest
 from dataspace import Record
 from server.web.inspector.files import files
 from server.web.routes.app import PAGES
-from server.web.routes.table import DESCRIPTION, ROUTES
+from server.web.routes.table import DESCRIPTION
+from tests.routes import ROUTES
 from tests.server.web.routes.callers import HttpDaemon, with_query
 
 QUERIES: Final[dict[str, dict[str, object]]] = {

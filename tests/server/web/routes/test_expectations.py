@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dataspace import Record
-from server.web.routes.table import ROUTES
+from tests.routes import ROUTES
 from tests.server.web.routes.callers import HttpDaemon, record
 from tests.server.web.routes.test_every_route import path_of
 

@@ -18,9 +18,11 @@ from server.web.inner import RouteDoor
 from server.web.inspector.files import files
 from server.web.routes import problems
 from server.web.routes.app import PAGES, application, description
-from server.web.routes.table import DESCRIPTION, ROUTES, Row
+from server.web.routes.route import Row
+from server.web.routes.table import DESCRIPTION
+from tests.routes import ROUTES
 
-SAID: Final = description()
+SAID: Final = description(ROUTES)
 
 
 class Nobody:
@@ -50,7 +52,7 @@ class Nobody:
 
 
 def served() -> set[tuple[str, str]]:
-    app = application(Nobody())
+    app = application(Nobody(), ROUTES)
     assert isinstance(app, Starlette)
     routes = [each for each in app.routes if isinstance(each, Route)]
     assert len(routes) == len(app.routes)

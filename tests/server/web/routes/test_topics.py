@@ -19,8 +19,8 @@ from dataspace.codec import pack
 from dataspace.topics.epochs import Gathered
 from dataspace.topics.messages import Batch
 from index.values.jsons import to_json
+from server.topics.routes import tell_live
 from server.web.routes.streaming import Out, Paced
-from server.web.routes.topics import tell_live
 from tests.server.web.routes.callers import EventSource, HttpDaemon
 
 

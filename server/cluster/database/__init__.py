@@ -1,0 +1,1 @@
+"""The home of daemons in a database: membership, terms, leases."""

@@ -1,0 +1,108 @@
+"""A store, read beside the daemons that use it: its logs, and who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from time import monotonic, sleep
+from typing import Final, NamedTuple
+
+from dataspace.errors import Unreachable, UsageError
+from relay.journal.reader import JournalReader
+from relay.log.reader import LogReader
+from relay.space_registers import space_registers
+from relay.store.address import StoreAddress
+from relay.store.ports import TopicTables
+from relay.store.postgres.database import Database
+from relay.store.postgres.durability import SETTINGS, Durability
+from relay.store.postgres.members import SpaceTerms
+from relay.store.postgres.tables import PostgresLog
+from relay.store.postgres.topics import PostgresTopics
+from server.cluster.database.cluster_state import MemberSeen, SpaceSeen, members_of, spaces_of
+from server.cluster.database.store import TOPICS
+
+ROLE_SECONDS: Final = 2.0
+"""Seconds in which a daemon that takes another role, for which it joins anew, is a member again."""
+
+LOOK_SECONDS: Final = 0.05
+"""How often a move looks who leads."""
+
+
+@contextmanager
+def reading(address: StoreAddress, space: str) -> Iterator[tuple[LogReader, Callable[[], JournalReader]]]:
+    """Lends the log of a space of a store, and what opens its topics; changes nothing.
+
+    Raises ``UsageError`` for a space that is not there, and ``LogFailed`` if the store cannot be read.
+    """
+    with _opened(address) as database:
+        spaces = dict(database.rows("SELECT name, space FROM {s}.spaces", {}))
+        if space not in spaces:
+            names = ", ".join(sorted(filter(None, spaces)))
+            raise UsageError(f"there is no log of space {space!r} in {address}, but of {names or 'none'}")
+        yield (
+            LogReader.over(PostgresLog(database, spaces[space]), registers=space_registers),
+            lambda: JournalReader(PostgresTopics(database, spaces[TOPICS])),
+        )
+
+
+@contextmanager
+def reading_topics(address: StoreAddress) -> Iterator[TopicTables | None]:
+    """Lends the tables of the durable topics of a store, None if it has none; changes nothing."""
+    with _opened(address) as database:
+        spaces = dict(database.rows("SELECT name, space FROM {s}.spaces", {}))
+        yield PostgresTopics(database, spaces[TOPICS]) if TOPICS in spaces else None
+
+
+@contextmanager
+def _opened(address: StoreAddress) -> Iterator[Database]:
+    with closing(Database(address)) as database:
+        database.check()
+        yield database
+
+
+class StoreSeen(NamedTuple):
+    """What a store says of its daemons, and promises of acknowledged turns."""
+
+    members: list[MemberSeen]
+    spaces: list[SpaceSeen]
+    durability: Durability
+
+
+def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> SpaceSeen:
+    """Moves a space to another daemon, and returns the space once that leads it.
+
+    Raises ``UsageError`` for a space or a daemon that is not there, ``Unreachable`` if it takes too long.
+    """
+    until = monotonic() + ROLE_SECONDS
+    while True:
+        members, spaces, _ = seen(address)
+        living = sorted({each.name for each in members if each.left > 0 and each.url})
+        if daemon in living:
+            break
+        if monotonic() > until:
+            raise UsageError(f"no daemon {daemon!r} uses {address}, but {', '.join(living) or 'none'}")
+        sleep(LOOK_SECONDS)
+    if space not in [each.space for each in spaces]:
+        names = ", ".join([each.space for each in spaces])
+        raise UsageError(f"there is no space {space!r} in {address}, but {names or 'none'}")
+    with closing(Database(address)) as database, closing(SpaceTerms(database)) as terms:
+        terms.want(terms.space(space), daemon)
+    until = monotonic() + patience
+    while True:
+        [found] = [each for each in seen(address).spaces if each.space == space]
+        if found.leader == daemon and found.left > 0:
+            return found
+        if monotonic() > until:
+            leader = found.leader if found.left > 0 else "no daemon"
+            raise Unreachable(f"{leader} leads space {space} after {patience:g} s, not {daemon}")
+        sleep(LOOK_SECONDS)
+
+
+def seen(address: StoreAddress) -> StoreSeen:
+    """Returns the state of a store; ``LogFailed`` if it cannot be read."""
+    with _opened(address) as database:
+        return StoreSeen(
+            members_of(database),
+            spaces_of(database),
+            Durability(*database.rows(f"SELECT {SETTINGS}", {})[0]),
+        )

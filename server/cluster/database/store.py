@@ -1,0 +1,439 @@
+"""A store in PostgreSQL as the home of a daemon: it leads while its lease lasts and its terms stand.
+
+The daemons that name one store are a cluster.  Each space is led by one of them, the first that was there;
+all others follow it, and one takes it over once the lease of its leader has run out in the clock of the
+database, or the leader's counter has stood still for a lease by the clock of this machine, whatever the
+database's says.  Of several spaces that are free, each daemon takes its share.  A leader that cannot renew
+its lease steps down before it ends.  All of that is for liveness: a write of an earlier leader is refused by
+its fence.
+
+Always: what this daemon writes is under a term that it took; it gives its terms back at an orderly end, after
+its logs are closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.wire.features import MAIN
+from relay.journal.followed import FollowedJournal
+from relay.journal.journal import Journal
+from relay.log.log import Log
+from relay.space_registers import space_registers
+from relay.store.errors import LogAway, LogFailed, closed_on_failure
+from relay.store.postgres.database import Database
+from relay.store.postgres.fenced import Fence, FencedWriter
+from relay.store.postgres.members import Confirmations, Membership, Profile, SpaceTerms, Standing
+from relay.store.postgres.places import SeenPlaces
+from relay.store.postgres.sizes import store_sizes
+from relay.store.postgres.staged import PostgresStaged
+from relay.store.postgres.tables import PostgresLog
+from relay.store.postgres.topics import PostgresTopics
+from server.cluster.database.agreement import digest
+from server.cluster.database.cluster_state import (
+    ENDED,
+    FIRST,
+    LAPSED,
+    MOVED,
+    SILENT,
+    MemberSeen,
+    SpaceSeen,
+    members_of,
+    spaces_of,
+)
+from server.cluster.database.lease import MemberLease
+from server.cluster.database.proofs import FollowerProofs, proof_of
+from server.cluster.database.seen import StoreFollowedJournal, StoreFollowedLog
+from server.config.model import own_name
+from server.home import SteppedDown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from uuid import UUID
+
+    from relay.following.following import FollowedLog
+    from relay.store.address import StoreAddress
+    from server.config.model import Config
+
+logger = logging.getLogger("dataspace")
+
+TOPICS: Final = ""
+"""The name of the space that the journal of topics is in the store; it has the term of ``main``."""
+
+SEEN_TOPICS: Final = "(topics)"
+"""The name of what a daemon has seen of that journal, beside the names of spaces."""
+
+LEAVE_SECONDS: Final = 2.0
+"""How long the end of a daemon waits for the database."""
+
+MOVE_SECONDS: Final = 0.2
+"""How often a leader looks whether a space is to go to another daemon."""
+
+SPREAD_SECONDS: Final = 5.0
+"""Seconds between two spaces that go to a member which leads fewer."""
+
+MEASURE_SECONDS: Final = 5.0
+"""Seconds between two measurements of what the store takes, at least."""
+
+LOOK_SECONDS: Final = 0.2
+"""How often a follower looks who leads, where nothing hurries it."""
+
+HURRY_SECONDS: Final = 1.0
+HURRIED_SECONDS: Final = 0.02
+"""For how long it hurries, and how often it looks then."""
+
+
+class StoreHome:
+    """One run of a daemon as a member of the cluster of a store."""
+
+    def __init__(self, config: Config, address: StoreAddress, places: SeenPlaces | None = None) -> None:
+        """``places`` has the newest places that this process has seen before."""
+        cluster = config.cluster
+        self.place: str = str(address)
+        self.stands_by: bool = True
+        self.leads_each: bool = True
+        self._names: Final = [each.name for each in config.all_spaces()]
+        self._database: Final = Database(address)
+        self._member: Final = Membership(
+            self._database, Profile(cluster.name or own_name(), config=digest(config)), cluster.lease
+        )
+        self.places: Final = places or SeenPlaces(cluster.state)
+        self._accept_damage: Final = config.accept_damage
+        self._lease = MemberLease(self._member, Confirmations(self._database))
+        self._taking: Final = threading.RLock()
+        """Held while spaces are taken, and while another lease is begun."""
+        self._proofs: Final = FollowerProofs(self._member)
+        self._sizes: dict[str, dict[str, int]] = {}
+        self._terms: Final = SpaceTerms(self._database)
+        self._spaces: dict[str, int] = {}
+        """The number of each space in the store."""
+        self._fences: dict[str, Fence] = {}
+        """The terms of the spaces that this daemon leads."""
+        self._preferred: Final = {each.name: each.prefer for each in config.all_spaces()}
+        self._spread_at = monotonic() + SPREAD_SECONDS
+        """When a space may go to a member that leads fewer, at the earliest."""
+        self._moved_here: set[str] = set()
+        """The spaces that another member handed over to this one."""
+        self._is_retired = False
+        """True once this daemon is to end, so that it becomes no member again."""
+        self._successors: dict[str, str] = {}
+        """The members to which spaces go."""
+        self._writers: list[FencedWriter] = []
+        self._hurry: Final = trio.lowlevel.ParkingLot()
+        self._hurries_until = 0.0
+        self._seen: dict[str, tuple[Standing, float]] = {}
+        """The leader of each space as it was last seen, and since when its counter stands still."""
+
+    # -- the life of a member -------------------------------------------------------------------------
+
+    async def enter(self, held: ExitStack) -> Collection[str]:
+        held.callback(self._database.close)
+        held.callback(self._leave)
+        await trio.to_thread.run_sync(self._join)
+        return await trio.to_thread.run_sync(self._take_free, self._names)
+
+    def _join(self) -> None:
+        self._database.prepare()
+        for name in (*self._names, TOPICS):
+            self._spaces[name] = self._terms.space(name)
+        self._lease.begin()
+
+    def _leave(self) -> None:
+        """Gives the terms back, and ends the lease; not for long."""
+        patience = threading.Timer(LEAVE_SECONDS, self._database.abandon)
+        patience.daemon = True
+        patience.start()
+        with suppress(LogFailed):
+            for name, fence in self._fences.items():
+                self._terms.give_up(fence, self._successors.get(name))
+        self._terms.close()
+        self._lease.end()
+        patience.cancel()
+
+    async def keep(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._measure)
+            await self._keep_leading()
+
+    async def _keep_leading(self) -> None:
+        while self._lease.left > 0 or not self._fences:
+            if self._lease.left <= 0:  # a question may wait for ever, and a daemon that ends for it
+                self._database.interrupt()
+            await trio.sleep(max(self._lease.left, LEAVE_SECONDS if not self._fences else 0.01))
+        for each in self._writers:
+            each.abandon()
+        self._database.abandon()
+        raise SteppedDown(f"the lease of {self._member.profile.name} in {self.place} has run out")
+
+    def is_sure(self) -> bool:
+        return not self._fences or (self._lease.left > 0 and self._lease.sure > 0)
+
+    def numbering(self, log: Log | FollowedLog) -> int:
+        return self._member.number
+
+    async def follower(self, proof: str) -> str | None:
+        return await self._proofs.follower(proof)
+
+    def now(self) -> int:
+        return self._lease.now()
+
+    def durability(self) -> str:
+        found = self._lease.durability
+        return "" if found is None else found.words
+
+    def sizes(self, space: str) -> dict[str, int]:
+        """Returns the bytes as they were measured last."""
+        return self._sizes.get(space, {})
+
+    async def _measure(self) -> None:
+        """Measures the store again and again, for a hundredth of the time."""
+        while True:
+            began = monotonic()
+            with suppress(LogFailed):
+                asked = partial(store_sizes, self._database, TOPICS, self._names[0])
+                self._sizes = await trio.to_thread.run_sync(asked, abandon_on_cancel=True)
+            await trio.sleep(max(MEASURE_SECONDS, 100 * (monotonic() - began)))
+
+    def tell(self, url: str, web: str, config: Config) -> None:
+        if self._is_retired:
+            return
+        self._member.profile = Profile(self._member.profile.name, url, web, digest(config))
+        self._lease.hasten()
+
+    # -- leading --------------------------------------------------------------------------------------
+
+    async def wait_turn(self, held: ExitStack, followed: Callable[[], Collection[str]]) -> Collection[str]:
+        while True:
+            names, left = followed(), [LOOK_SECONDS]
+            try:
+                standings = await trio.to_thread.run_sync(self.standings, abandon_on_cancel=True)
+                if free := [name for name in names if self._may_take(name, standings[name])]:
+                    await trio.sleep(random.random() / 10)  # of several, one is first
+                    if taken := await trio.to_thread.run_sync(self._take_share, free):
+                        return taken
+                for standing in [standings[name] for name in names]:
+                    if standing.wanted == self._member.profile.name:
+                        left.append(0.0)
+                    elif standing.lives:
+                        left.append(standing.left)
+            except LogAway as away:
+                logger.warning("%s; nobody can lead now", away)
+            await self.pause(min(left) + 0.01)  # to the instant, as far as a lease is the last one
+
+    async def pause(self, seconds: float) -> None:
+        """Waits so long until the next look who leads, or shorter after ``hasten``."""
+        if monotonic() < self._hurries_until:
+            seconds = min(seconds, HURRIED_SECONDS)
+        with trio.move_on_after(seconds):
+            await self._hurry.park()
+
+    def hasten(self) -> None:
+        """Polls more often for a moment who leads: a leader that ends gives its term back soon."""
+        self._hurries_until = monotonic() + HURRY_SECONDS
+        self._hurry.unpark_all()
+
+    async def wait_move(self) -> tuple[str, str]:
+        while True:
+            await trio.sleep(MOVE_SECONDS)
+            with suppress(LogAway):  # the lease says how long that may be
+                if (move := await trio.to_thread.run_sync(self._move, abandon_on_cancel=True)) is not None:
+                    return move
+
+    def _move(self) -> tuple[str, str] | None:
+        """Returns the next space to hand over and its new leader, or None."""
+        standings, living = self.standings(), self._terms.living()
+        own = self._member.profile.name
+        led = [name for name in self._names if standings[name].nonce == self._member.nonce]
+        for name in led:
+            for wanted in (standings[name].wanted, self._preferred[name]):
+                if wanted != own and wanted in living:
+                    self._successors[name] = wanted
+                    return name, wanted
+        return self._spared([each.name for each in standings.values() if each.lives], led, living)
+
+    def _spared(
+        self, leaders: Sequence[str | None], led: Sequence[str], living: Sequence[str]
+    ) -> tuple[str, str] | None:
+        """Returns a space to spare, and the member that leads the fewest; None if none leads two less.
+
+        ``main`` stays, as its move would end sessions about other spaces, and so do spaces with a preference.
+        A space that was moved here goes last: an operator may have wanted that.
+        """
+        spare = [name for name in led[::-1] if name != MAIN and not self._preferred[name]]
+        spare.sort(key=self._moved_here.__contains__)
+        if not spare or not living or monotonic() < self._spread_at:
+            return None
+        fewest = min(living, key=lambda name: (leaders.count(name), name))
+        if len(led) - leaders.count(fewest) < 2:
+            return None
+        self._spread_at = monotonic() + SPREAD_SECONDS
+        return spare[0], fewest
+
+    async def retire(self) -> bool:
+        self._is_retired = True
+        with suppress(LogFailed):  # others learn it when the lease runs out
+            return await trio.to_thread.run_sync(self._retire, abandon_on_cancel=True)
+        return False
+
+    def _retire(self) -> bool:
+        """Refuses further spaces; a follower leaves the members.  Returns True if others stay."""
+        self._member.profile = replace(self._member.profile, url="", web="")
+        if self._fences:
+            self._member.renew()
+        else:
+            self._lease.end()
+        return bool(self._terms.living())
+
+    async def give_up(self, space: str, successor: str) -> None:
+        fence = self._fences[space]
+        with suppress(LogFailed):  # then this daemon takes it again
+            await trio.to_thread.run_sync(self._terms.give_up, fence, successor or None)
+        del self._fences[space]
+        self._writers = [each for each in self._writers if each.fence != fence]
+
+    def _renew(self) -> None:
+        """Begins another lease, if the last one has run out while nothing was led."""
+        if not self._fences and self._lease.left <= 0 and not self._is_retired:
+            self._lease.end()
+            self._lease = MemberLease(self._member, Confirmations(self._database), self._lease)
+            self._lease.begin()
+
+    def look(self) -> dict[str, Standing]:
+        """Returns who leads each space, after it has begun a lease where the last one has run out."""
+        with self._taking:
+            self._renew()
+        return self.standings()
+
+    @property
+    def nonce(self) -> UUID:
+        """The nonce of this daemon as a member."""
+        return self._member.nonce
+
+    def proof_for(self, leader: UUID) -> str:
+        """Returns the token by which a leader knows that this daemon follows it."""
+        return proof_of(leader, self._member.nonce)
+
+    def standings(self) -> dict[str, Standing]:
+        """Returns who leads each space, as the store has it.
+
+        Raises ``LogAway`` where a space is gone that was there: the database has failed over since.
+        """
+        found = self._terms.standings([self._spaces[name] for name in self._names])
+        if gone := [name for name in self._names if self._spaces[name] not in found]:
+            raise LogAway(f"{self.place}: space {gone[0]!r} was there, and is gone")
+        return {name: found[self._spaces[name]] for name in self._names}
+
+    def overview(self) -> tuple[list[MemberSeen], list[SpaceSeen]]:
+        """Returns the members of the store and its spaces; raises ``LogFailed``."""
+        return members_of(self._database), spaces_of(self._database)
+
+    @property
+    def settings(self) -> str:
+        """The digest of this daemon's settings, as in ``MemberSeen``."""
+        return self._member.profile.config.hex()
+
+    def _may_take(self, name: str, standing: Standing) -> bool:
+        """True if no member that lives leads a space, and it is not meant for another living one, which has a
+        lease for taking it."""
+        if standing.nonce == self._member.nonce:  # taken, and perhaps the answer was lost
+            return name not in self._fences
+        is_still = self._is_still(name, standing)
+        if standing.wanted_lives and standing.wanted != self._member.profile.name:
+            return is_still
+        return not standing.lives or is_still
+
+    def _is_still(self, name: str, standing: Standing) -> bool:
+        """True if the counter of a leader has not moved for a lease by the clock of this machine."""
+        now = monotonic()
+        if name not in self._seen or self._seen[name][0][:7] != standing[:7]:
+            self._seen[name] = standing, now
+        return now - self._seen[name][1] > self._member.lease
+
+    def _why(self, standing: Standing) -> str:
+        """Returns why a space is free that this daemon may take."""
+        if standing.nonce is None:
+            own = standing.wanted == self._member.profile.name
+            return FIRST if standing.term == 0 else MOVED if own else ENDED
+        return SILENT if standing.lives else LAPSED
+
+    def _take_share(self, free: Sequence[str]) -> list[str]:
+        """Takes one living member's part of these spaces."""
+        share = math.ceil(len(free) / max(1, len(self._terms.living())))
+        return self._take_free(random.sample(free, len(free)), share)
+
+    def _take_free(self, names: Sequence[str], most: int | None = None) -> list[str]:
+        """Takes spaces that are still free, at most so many, and returns them; none if the lease ran out
+        meanwhile."""
+        taken: dict[str, Fence] = {}
+        with self._taking:
+            standings = self.standings()
+            for name in names:
+                if len(taken) == most or not self._may_take(name, standings[name]):
+                    continue
+                if not taken:
+                    self._renew()
+                why = self._why(standings[name])
+                fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce, why)
+                if fence is not None:
+                    taken[name] = fence
+                    (self._moved_here.add if why == MOVED else self._moved_here.discard)(name)
+            if self._lease.left <= 0:
+                return []
+            self._fences |= taken
+        return [*taken]
+
+    def _writer(self, space: str) -> FencedWriter:
+        self._writers.append(FencedWriter(self._database, self._fences[space]))
+        return self._writers[-1]
+
+    # -- what is there --------------------------------------------------------------------------------
+
+    async def wait_log(self, space: str) -> bool:
+        while not await trio.to_thread.run_sync(self._has_log, space):
+            logger.warning("there is no log of space %s in %s yet", space, self.place)
+            await trio.sleep(LOOK_SECONDS)
+            if await trio.to_thread.run_sync(self._take_free, [space]):  # its leader has made none
+                return True
+        return False
+
+    def _has_log(self, space: str) -> bool:
+        return bool(PostgresLog(self._database, self._spaces[space]).moment().names)
+
+    def open_log(self, space: str, *, accept_damage: bool) -> Log:
+        tables = PostgresLog(self._database, self._spaces[space], self._writer(space), self.places.of(space))
+        with closed_on_failure(tables):
+            term = self._fences[space].term
+            return Log(tables, accept_damage=accept_damage, term=term, registers=space_registers)
+
+    def follow_log(self, space: str, held: ExitStack) -> FollowedLog:
+        tables = PostgresLog(self._database, self._spaces[space], state=self.places.of(space))
+        log = StoreFollowedLog.over(tables, registers=space_registers)
+        with closed_on_failure(log):
+            log.check(accept_damage=self._accept_damage)
+        return log
+
+    def open_journal(self, *, accept_damage: bool) -> Journal:
+        writer, seen = self._writer(self._names[0]), self.places.of(SEEN_TOPICS)
+        tables = PostgresTopics(self._database, self._spaces[TOPICS], writer, seen)
+        with closed_on_failure(tables):
+            return Journal(tables, accept_damage=accept_damage)
+
+    def follow_journal(self) -> FollowedJournal:
+        tables = PostgresTopics(self._database, self._spaces[TOPICS], state=self.places.of(SEEN_TOPICS))
+        with closed_on_failure(tables):
+            journal = StoreFollowedJournal(tables)
+            journal.check(accept_damage=self._accept_damage)
+        return journal
+
+    def open_staged(self, space: str) -> PostgresStaged:
+        return PostgresStaged(self._database, self._spaces[space], self._writer(space))

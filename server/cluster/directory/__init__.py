@@ -1,0 +1,1 @@
+"""The home of daemons in one directory: its lock, and who follows."""

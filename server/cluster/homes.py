@@ -1,0 +1,35 @@
+"""Which home a daemon has by its configuration, and how it reaches its leader there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relay.store.address import StoreAddress
+from server.cluster.directory.followers import LeaderLink
+from server.cluster.directory.home import DirectoryHome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relay.following.polling import Polled
+    from server.config.model import Config
+    from server.home import Home, LeaderContact
+    from server.sessions.state import DaemonState
+
+
+def home_of(config: Config, before: Home | None = None) -> Home:
+    """Returns the home that ``data`` names; ``before`` is the home of this process until now."""
+    if isinstance(config.data, StoreAddress):
+        from server.cluster.database.store import StoreHome  # psycopg is loaded where it is used
+
+        return StoreHome(config, config.data, before.places if isinstance(before, StoreHome) else None)
+    return DirectoryHome(config)
+
+
+def contact_of(daemon: DaemonState, followings: Sequence[Polled]) -> LeaderContact:
+    """Returns how a daemon keeps in touch with its leader, while it follows."""
+    if isinstance(daemon.home, DirectoryHome):
+        return LeaderLink(daemon, followings, daemon.home.directory)
+    from server.cluster.database.contact import StoreContact  # as above
+
+    return StoreContact(daemon, followings)

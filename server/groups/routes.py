@@ -1,0 +1,161 @@
+"""``POST …/groups/{group}/take``, ``…/done`` and ``…/again``: jobs of a group for programs without a session.
+
+A job that was taken by a request goes to another member when its time is over, unless it is settled.
+
+Always: a job is named by its ``delivery``, ``"EPOCH.POSITION.TOKEN"``, which is valid for the caller alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+from starlette.responses import Response
+
+from dataspace.wire.consuming import MOST_IN_FLIGHT
+from index.values.jsons import captures_json, to_json
+from index.values.values import Map, Value
+from server.web.inner import ServingDaemon, inner_session
+from server.web.routes.parameters import (
+    SPACE,
+    Asked,
+    Parameter,
+    read_deliveries,
+    read_number,
+    read_object,
+    read_pattern,
+    read_text,
+)
+from server.web.routes.route import IN_SPACE, Row
+
+GROUP: Final = Parameter("group", "the name of the group", place="path", needed=True)
+PARAMETERS: Final = (SPACE, GROUP)
+
+DELIVERIES: Final[dict[str, object]] = {"type": "array", "minItems": 1, "items": {"type": "string"}}
+TAKE: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "pattern": {"type": "string", "description": "makes the group if there is none"},
+        "topic": {"type": "string", "description": "the durable topic that the group divides"},
+        "most": {"type": "integer", "minimum": 1, "description": "jobs at once (default 1)"},
+        "wait": {"type": "integer", "minimum": 0, "description": "seconds to wait for a job (default 20)"},
+    },
+}
+DONE: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["deliveries"],
+    "properties": {"deliveries": DELIVERIES},
+}
+AGAIN: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["deliveries"],
+    "properties": {
+        "deliveries": DELIVERIES,
+        "after": {"type": "integer", "minimum": 0, "description": "seconds until they come again"},
+        "blame": {"type": "boolean", "description": "false: the attempt does not count"},
+        "reason": {"type": "string"},
+    },
+}
+
+
+async def take(daemon: ServingDaemon, asked: Asked) -> Response:
+    """Returns jobs that are the caller's until their time is over; none if none has come in time."""
+    async with inner_session(daemon, asked.caller, asked.space) as session:
+        said = await read_object(daemon, asked, ("pattern", "topic", "most", "wait"))
+        arguments: dict[str, Value] = {
+            "group": asked.values["group"],
+            "most": read_number(said, "most") if "most" in said else 1,
+            "wait": 1000 * (read_number(said, "wait") if "wait" in said else 20),
+        }
+        if "pattern" in said:
+            arguments["pattern"] = read_pattern(said, "pattern")
+        if "topic" in said:
+            arguments["topic"] = read_text(said, "topic")
+        answer = await session.request("take", arguments)
+    assert isinstance(answer, Map)  # by WIRE.md
+    names, jobs = answer["names"], answer["jobs"]
+    assert isinstance(names, tuple) and isinstance(jobs, tuple)  # as above
+    listed = [_job(tuple(map(str, names)), each) for each in jobs]
+    return _json({"ack_within": answer["ack_within"], "jobs": listed})
+
+
+def _job(names: tuple[str, ...], job: Value) -> dict[str, object]:
+    assert isinstance(job, tuple)  # by WIRE.md
+    epoch, position, time, token, attempt, kind, row = job
+    assert isinstance(row, tuple)  # as above
+    more: dict[str, object] = {}
+    if isinstance(kind, tuple):
+        kind, topic_time, more["crashed"] = kind
+        more["topic_time"] = to_json(topic_time)
+    return more | {
+        "delivery": f"{epoch!r}.{position!r}.{token!r}",
+        "epoch": epoch,
+        "position": position,
+        "attempt": attempt,
+        "kind": kind,
+        "time": to_json(time),
+        "captures": captures_json(names, row),
+    }
+
+
+async def done(daemon: ServingDaemon, asked: Asked) -> Response:
+    """Reports jobs as done; returns the epoch up to which that holds, once it is on disk."""
+    async with inner_session(daemon, asked.caller, asked.space) as session:
+        said = await read_object(daemon, asked, ("deliveries",))
+        arguments: dict[str, Value] = {"group": asked.values["group"], "done": _deliveries(said)}
+        epoch = await session.request("settle", arguments)
+    return _json({"epoch": epoch})
+
+
+async def again(daemon: ServingDaemon, asked: Asked) -> Response:
+    """Gives jobs back, for anybody after a while."""
+    async with inner_session(daemon, asked.caller, asked.space) as session:
+        said = await read_object(daemon, asked, ("deliveries", "after", "blame", "reason"))
+        arguments: dict[str, Value] = {"group": asked.values["group"], "again": _deliveries(said)}
+        if "after" in said:
+            arguments["after"] = float(read_number(said, "after"))
+        if "blame" in said:
+            arguments["blame"] = said["blame"]
+        if "reason" in said:
+            arguments["reason"] = read_text(said, "reason")
+        await session.request("settle", arguments)
+    return _json({})
+
+
+def _deliveries(said: dict[str, object]) -> Value:
+    return tuple(read_deliveries(said, "deliveries", MOST_IN_FLIGHT))
+
+
+def _json(answer: object) -> Response:
+    return Response(orjson.dumps(answer) + b"\n", media_type="application/json")
+
+
+ROUTES: Final = (
+    Row(
+        "POST",
+        f"{IN_SPACE}/groups/{{group}}/take",
+        "jobs of a group, which are the caller's for a while",
+        take,
+        PARAMETERS,
+        TAKE,
+    ),
+    Row(
+        "POST",
+        f"{IN_SPACE}/groups/{{group}}/done",
+        "report jobs as done",
+        done,
+        PARAMETERS,
+        DONE,
+    ),
+    Row(
+        "POST",
+        f"{IN_SPACE}/groups/{{group}}/again",
+        "give jobs back",
+        again,
+        PARAMETERS,
+        AGAIN,
+    ),
+)

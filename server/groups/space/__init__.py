@@ -1,0 +1,1 @@
+"""The groups of one space: streams of work that are divided among members."""

@@ -1,0 +1,14 @@
+"""``dataspace notice TEXT``: puts up a notice."""
+
+from __future__ import annotations
+
+import argparse
+
+from server.cli.connecting import connect_here
+
+
+def notice(args: argparse.Namespace) -> int:
+    """Puts it up at the daemon that the command names."""
+    with connect_here(args) as space:
+        space.request("notice", {"text": args.text})
+    return 0
