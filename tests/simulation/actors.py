@@ -106,7 +106,7 @@ class Actor:
 
     def _ended_by(self, error: BaseException | None) -> None:
         if isinstance(error, Refused) and error.code == "epoch-lost" and self.world.went_back():
-            self.world.cut_short(lost=False)  # the daemon has said so to this client
+            self.world.cut_short()  # the daemon has said so to this client
         elif error is not None and not self.host.is_dead:
             self.world.accuse(f"{self.host.name} raised {error!r}")
 

@@ -80,6 +80,7 @@ class StoreCluster(Supervisor):
             count=lambda name: world.count(Occurrence[name]),
         )
         world.went_back = lambda: self.store.went_back
+        world.lost_acknowledged = lambda: self.store.lost_acknowledged
         self.failing: Final = trio.Lock()
         """Held while something is wrong with the store as a whole."""
         self.leading: Final[dict[str, Member]] = {}
@@ -230,7 +231,7 @@ class Member(Supervisor):
     def _is_planned(self, error: BaseException) -> bool:
         store = self._cluster.store
         if store.went_back and isinstance(error, LogDamaged | LogFailed):
-            self._world.cut_short(lost=store.lost_acknowledged)
+            self._world.cut_short()
             return True
         if isinstance(error, LogAway) or (store.went_back and isinstance(error, SteppedDown)):
             return True  # the other part of its failures says that the store went back

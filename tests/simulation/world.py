@@ -88,6 +88,8 @@ class World:
         """The turns that had been sent when the store went back to a copy that lacked some."""
         self.went_back: Callable[[], bool] = lambda: False
         """Returns True once the store, if there is one, lacks what was shown."""
+        self.lost_acknowledged: Callable[[], bool] = lambda: False
+        """Returns True once that store lacks what was acknowledged, too."""
         self.is_cut_short = False
         """True if the life ended because a daemon has found and said that the store went back."""
         self.changed = trio.Event()
@@ -129,14 +131,13 @@ class World:
         self.faults.append(what)
         self.scope.cancel()
 
-    def cut_short(self, *, lost: bool) -> None:
-        """Ends the life, since a daemon has said that the store went back; ``lost`` if what was acknowledged
-        may be gone."""
+    def cut_short(self) -> None:
+        """Ends the life, since a daemon has said that the store went back."""
         if not self.is_cut_short:
             self.trace("cut short")
             self.count(Occurrence.WENT_BACK)
             self.is_cut_short = True
-            self.may_be_lost = self.may_be_lost if lost else set()
+            self.may_be_lost = self.may_be_lost if self.lost_acknowledged() else set()
             self.scope.cancel()
 
     def reach(self, space: str, epoch: int) -> None:
