@@ -108,12 +108,12 @@ server/tracing              dataspace/wire server/config server/features server/
 server/cluster/reports      dataspace/wire server/sessions server/spaces
 server/cluster/directory    dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/space_registers relay/store relay/store/sqlite server/children server/cluster/reports server/config server/connections server/extras server/home server/pauses server/sessions server/spaces server/topics
 server/cluster/database     dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/space_registers relay/store relay/store/postgres server/cluster/reports server/config server/home server/parts server/sessions server/topics
+server/copies               relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite server/cluster/database server/cluster/directory server/config
 server/cluster              relay/following relay/store server/cluster/database server/cluster/directory server/config server/features server/home server/metrics server/sessions
 server/archiving            dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/children server/cluster/database server/config server/features server/metrics server/parts server/pauses server/sessions server/spaces server/topics
 server/daemon               dataspace/kernel dataspace/loops dataspace/transport dataspace/wire relay/following relay/journal relay/log relay/store server/archiving server/claims server/cluster server/cluster/directory server/config server/connections server/extras server/features server/groups server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
-server/upkeep               relay/backup relay/objects relay/store server/cluster/database server/cluster/directory server/config
-server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster/database server/cluster/directory server/upkeep
-server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/export relay/journal relay/log relay/space_registers relay/store server/cluster/database server/cluster/directory server/config server/daemon server/hosting server/logs
+server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport server/config
+server/log_commands         dataspace/wire relay/export relay/journal relay/log relay/space_registers relay/store server/cli server/cluster/database server/cluster/directory server/config
 server/cluster/commands     relay/store server/cli server/cluster/database server/config
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport server/children

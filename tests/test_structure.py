@@ -27,7 +27,7 @@ OUTSIDE: Final = {"groups": 3, "topics": 20, "archive": 3, "cluster": 9}
 LARGEST_OBJECTS: Final = (49, 38, 35)
 """Attributes of the largest classes of the server, with their bases."""
 
-FLOORS: Final = 14
+FLOORS: Final = 9
 BUDGET_SLACK: Final = 0.02
 
 NAMES_TWICE: Final = 3

@@ -37,7 +37,7 @@ from dataspace import faults
 PYTHON: Final = [sys.executable, "-m"]
 COMMANDS: Final = [[*PYTHON, program] for program in ("dataspace", "tests.planted.starting")]
 LOADED: Final = (
-    *("server.cli.main", "server.cli.serve", "server.cli.lasting.facts", "server.cli.lasting.run"),
+    *("server.cli.main", "server.daemon.command", "server.cli.lasting.facts", "server.cli.lasting.run"),
     *("dataspace.client.bulk.client", "dataspace.client.bulk.short", "encodings.idna"),
     *("server.web.routes.app", "server.cluster.database.store"),
 )

@@ -30,7 +30,8 @@ _ORDERS: Final = ["session", "turns", "waiting", "lag"]
 # A table: an argument is one line where it fits.
 # fmt: off
 COPY: Final = Command(
-    "log copy", "copy logs, durable topics and staged batches to another directory or store", "copying:copy",
+    "log copy", "copy logs, durable topics and staged batches to another directory or store",
+    "copies.copy_command:copy",
     (
         option("--from PLACE", "a data directory or a backup, or postgresql://HOST/DB?schema=NAME",
                type=a.place, dest="source", required=True),
@@ -55,7 +56,7 @@ _PREFIX: Final = word("PREFIX", "directory or URL of the archive, such as s3://b
 _IDENTITY: Final = option("--identity ID", "the archive of this log, where a space has several")
 VERIFY: Final = Command(
     "log verify", "check that nothing is missing or altered",
-    lambda args: "cli.log:verify_log" if args.archive is None else "archiving.commands.archive:verify",
+    lambda args: "log_commands:verify_log" if args.archive is None else "archiving.commands.archive:verify",
     (
         *STORE,
         option("--archive PREFIX", "check the archive there instead of a log"),
@@ -168,7 +169,7 @@ CONSUME: Final = Command("consume", "take jobs of a group, which divides what ma
 )
 
 OPERATING: Final = (
-    Command("serve", "run the daemon in the foreground", "cli.serve:serve_command",
+    Command("serve", "run the daemon in the foreground", "daemon.command:serve_command",
         (
             option("--config FILE", "read this TOML file (or $DATASPACE_SERVE_CONFIG)"),
             flag("--check", "print the settings and where each comes from; run nothing"),
@@ -339,7 +340,7 @@ OPERATING: Final = (
         is_client=False,
     ),
     Command("backup", "copy the data of running or stopped daemons to a directory or a URL",
-        "upkeep:backup",
+        "copies.backup_commands:backup",
         (
             word("DIR|URL", "a new directory or an earlier backup, or s3://bucket/ds", name="target",
                    type=a.place),
@@ -360,7 +361,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
 """,
     ),
     Command("restore", "make a data directory from a backup, of its end or of an earlier moment",
-        "upkeep:restore",
+        "copies.backup_commands:restore",
         (
             word("BACKUP", "directory of the backup, or its URL", type=a.place),
             word("DIR", "a new or empty directory", name="target", type=a.place),

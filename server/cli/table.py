@@ -269,11 +269,11 @@ joined by this command.
         at_prompt=("Look", "log task($n, _) --from 1  print the changes of past epochs"),
     ),
     VERIFY,
-    Command("log compact", "free disk space; the daemon must not be running", "cli.log:compact_log",
+    Command("log compact", "free disk space; the daemon must not be running", "log_commands:compact_log",
         (*STORE, *KEEPING),
         is_client=False,
     ),
-    Command("log export", "write changes to a file", "cli.log:export_log",
+    Command("log export", "write changes to a file", "log_commands:export_log",
         (
             *STORE,
             _PAST, _FROM, _UNTIL,

@@ -66,7 +66,7 @@ def test_a_short_command_loads_no_event_loop_and_no_database(daemon: DaemonProce
     modules = loaded(daemon.url, *words)
     assert "argparse" in modules, "the list is one of what is loaded"
     assert not modules & HEAVY
-    assert not {name for name in modules if name.endswith(("cli.lasting", "cli.serve", "cli.shell"))}
+    assert not {name for name in modules if name.endswith(("cli.lasting", "daemon.command", "cli.shell"))}
 
 
 def test_one_that_lasts_is_seen_to_load_an_event_loop(daemon: DaemonProcess) -> None:

@@ -11,7 +11,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from server.cli.serve import UNFINISHED
+from server.daemon.command import UNFINISHED
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow

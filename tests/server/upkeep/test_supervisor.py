@@ -16,7 +16,7 @@ import trio
 
 from dataspace.errors import UsageError
 from server.cli.main import main
-from server.cli.serve import VARIABLES, Supervisor
+from server.daemon.command import VARIABLES, Supervisor
 from tests.ports import free_port
 
 

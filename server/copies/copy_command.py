@@ -24,7 +24,7 @@ from relay.store.sqlite.storage import Storage
 from relay.store.sqlite.tables import SqliteLog
 from relay.store.sqlite.topics import SqliteTopics
 from server.cluster.directory.lock import locked, working
-from server.upkeep import CopyProgress, mebibytes
+from server.copies.backup_commands import CopyProgress, mebibytes
 
 
 def copy(args: argparse.Namespace) -> int:
