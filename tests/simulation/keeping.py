@@ -7,6 +7,7 @@ for its session by number, with a secret that it has guessed.
 from __future__ import annotations
 
 import contextlib
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -42,9 +43,10 @@ async def keep(actor: Actor) -> None:
         nonlocal answered
         if event.change is ConnectionChange.ANEW:
             actor.world.trace("anew", actor.host.name)
-        if event.change in (ConnectionChange.RESUMED, ConnectionChange.ANEW) and answered is not None:
+        if event.change in (ConnectionChange.RESUMED, ConnectionChange.ANEW):
             resumed = event.change is ConnectionChange.RESUMED
-            kept.returns.append((trio.current_time() - answered, resumed))
+            away = inf if answered is None else trio.current_time() - answered  # it may be late
+            kept.returns.append((away, resumed))
             answered = answered if resumed else None
 
     async with actor.connected(grace=GRACE, hear=hear) as space:
