@@ -85,7 +85,7 @@ MACHINE_CODE = (
     "server/sessions/memory.py",
     "server/sessions/peer.py",
     "server/sessions/sending.py",
-    "server/spaces/claim_index.py",
+    "server/spaces/turns/claim_index.py",
     "server/spaces/space.py",
 )
 """Folders and files of the checkout that are compiled.

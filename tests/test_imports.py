@@ -85,18 +85,17 @@ server/extras               dataspace/transport relay/store server/config
 server/parts                relay/log server/config
 server/home                 relay/following relay/journal relay/log relay/store server/config
 server/owners               dataspace/kernel relay/log server/config server/lane
-server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/space_registers relay/store server/config server/home server/lane server/logs server/owners server/parts server/pauses server/system
+server/spaces/turns         dataspace/kernel index/trie relay/log
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/running dataspace/wire relay/delivery relay/following relay/log relay/space_registers relay/store server/config server/home server/lane server/logs server/owners server/parts server/pauses server/spaces/turns server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/space_registers relay/store server/config server/home server/lane server/logs server/owners server/parts server/pauses server/spaces server/system
 server/features             dataspace/wire server/metrics server/sessions server/spaces
-server/claims               dataspace/kernel dataspace/wire server/features server/lane server/owners server/sessions
+server/turns                dataspace/kernel dataspace/wire relay/log server/config server/features server/lane server/owners server/parts server/sessions server/spaces server/spaces/turns
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/features server/lane server/owners server/sessions server/spaces server/system
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store relay/topics server/features server/lane server/metrics server/owners server/parts server/sessions server/spaces server/system
 server/groups/space         dataspace/kernel dataspace/wire relay/groups relay/journal relay/log relay/store relay/topics server/config server/lane server/logs server/owners server/parts server/pauses server/spaces server/topics
 server/groups               dataspace/kernel dataspace/wire relay/delivery relay/groups relay/store server/config server/features server/groups/space server/metrics server/sessions server/spaces server/system server/topics
-server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
-server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/features server/owners server/parts server/sessions server/spaces
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/children server/config server/features server/lane server/logs server/parts server/sessions server/spaces
-server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/pauses server/sessions server/spaces
+server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/owners server/pauses server/sessions server/spaces server/turns
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
 server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions
 server/web/inspector
@@ -111,7 +110,7 @@ server/cluster/database     dataspace/client/session dataspace/transport dataspa
 server/copies               relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite server/cluster/database server/cluster/directory server/config
 server/cluster              relay/following relay/store server/cluster/database server/cluster/directory server/config server/features server/home server/metrics server/sessions
 server/archiving            dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/children server/cluster/database server/config server/features server/metrics server/parts server/pauses server/sessions server/spaces server/topics
-server/daemon               dataspace/kernel dataspace/loops dataspace/transport dataspace/wire relay/following relay/journal relay/log relay/store server/archiving server/claims server/cluster server/cluster/directory server/config server/connections server/extras server/features server/groups server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
+server/daemon               dataspace/kernel dataspace/loops dataspace/transport dataspace/wire relay/following relay/journal relay/log relay/store server/archiving server/cluster server/cluster/directory server/config server/connections server/extras server/features server/groups server/home server/hosting server/logs server/monitoring server/sessions server/spaces server/streams server/topics server/tracing server/turns server/web server/web/routes
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport server/config
 server/log_commands         dataspace/wire relay/export relay/journal relay/log relay/space_registers relay/store server/cli server/cluster/database server/cluster/directory server/config
 server/cluster/commands     relay/store server/cli server/cluster/database server/config

@@ -25,13 +25,19 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import EMPTY, MAIN, Granted, Wanted
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
-from server.conditions import commit_at_once, commit_conditional, commit_reporting, is_conditional, refused
 from server.config.rights import OPEN
 from server.connections.admission import admit, spoken
 from server.sessions.peer import PEERS, Door, Peer
 from server.sessions.requests import OldTurns, answer
 from server.spaces.measures import heartbeat, limits_of
 from server.spaces.sessions import SessionState
+from server.turns.conditions import (
+    commit_at_once,
+    commit_conditional,
+    commit_reporting,
+    is_conditional,
+    refused,
+)
 
 if TYPE_CHECKING:
     from index.values.values import Map

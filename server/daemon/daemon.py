@@ -52,7 +52,7 @@ from server.spaces.keeping import DAEMON, keep
 from server.spaces.measures import hosted_limits, status_of
 from server.spaces.roles import FilledSpace
 from server.spaces.rules import HostedFlows
-from server.spaces.space import HostedSpace, now
+from server.spaces.space import HostedSpace, Surroundings, now
 from server.topics.part import TOPICS
 from server.tracing.tracing import TRACING, Tracing, traced_publish
 
@@ -105,10 +105,22 @@ class Daemon(DaemonState):
         self.parts.add(SERVE, self.serve_hosted)
         if tracing is not None:
             self.parts.add(TRACING, tracing)
-        names = [each.name for each, _ in logs]
-        self.functions = load_functions(config.functions)
+        self._surroundings = Surroundings(
+            self.home,
+            [each.name for each, _ in logs],
+            load_functions(config.functions),
+            self.flushing.flush,
+            self.lane,
+            self.system,
+            self.memory.admit,
+            self.memory.admit_reader,
+            self.delivery.budget,
+            self.returning,
+            self.recorder,
+            PARTS,
+        )
         for each, log in logs:
-            self.spaces[each.name] = self._hosted(each, log, names)
+            self.spaces[each.name] = self._hosted(each, log)
             self.guests.begin_term(self.home.numbering(log))
         for feature in FEATURES:
             feature.make(self)
@@ -195,7 +207,7 @@ class Daemon(DaemonState):
         space = Space(hosted.name, limits=hosted.settings.limits)
         async with self.lane.work(self) as work:
             await work.go_on(space.restoring(state.owners, state.epoch, state.time))
-        follower = self._hosted(hosted.settings, log, [*self.spaces], (space, state))
+        follower = self._hosted(hosted.settings, log, (space, state))
         was_leading_all = not self.followed
         self._join(follower)
         self.spaces[hosted.name] = follower
@@ -232,34 +244,11 @@ class Daemon(DaemonState):
                 peer.dismiss("behind", "this follower was too far behind its leader", hosted.leader.url)
 
     def _hosted(
-        self,
-        its: SpaceConfig,
-        log: Log | FollowedLog,
-        names: Sequence[str],
-        filled: FilledSpace | None = None,
+        self, its: SpaceConfig, log: Log | FollowedLog, filled: FilledSpace | None = None
     ) -> HostedSpace:
         config = self.config
-        return HostedSpace(
-            its,
-            log,
-            limits=config.limits,
-            home=self.home,
-            flows=HostedFlows(
-                {each.title: made_flow(each) for each in config.flows if each.space == its.name}
-            ),
-            functions=self.functions,
-            flush=self.flushing.flush,
-            names=names,
-            lane=self.lane,
-            system=self.system,
-            admit=self.memory.admit,
-            admit_reader=self.memory.admit_reader,
-            budget=self.delivery.budget,
-            returning=self.returning,
-            parts=PARTS,
-            recorder=self.recorder,
-            filled=filled,
-        )
+        flows = {each.title: made_flow(each) for each in config.flows if each.space == its.name}
+        return HostedSpace(its, log, config.limits, self._surroundings, HostedFlows(flows), filled)
 
     def _join(self, hosted: HostedSpace) -> None:
         """Adds to a space what features do there."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from server import claims, publication
 from server.archiving import feature as archive
 from server.cluster import feature as cluster
 from server.features import Feature
@@ -15,6 +14,7 @@ from server.monitoring import feature as monitoring
 from server.streams import verbs as streams
 from server.topics import feature as topics
 from server.tracing import feature as tracing
+from server.turns import claims, publication
 
 if TYPE_CHECKING:
     from server.web.routes.route import Row

@@ -30,12 +30,12 @@ def memory_parts(hosted: HostedSpace) -> dict[str, int]:
     """
     space, rules = hosted.space, hosted.space.rules
     derived = 0 if rules.program is None else rules.program.budget.held
-    prepared = PREPARED_FACTOR * hosted.prepared.statistics().bytes
+    prepared = PREPARED_FACTOR * hosted.publishing.prepared.statistics().bytes
     return {
         "facts": space.facts_bytes,
         "patterns": space.interests.size,
         "rules": size_of(rules.claimed, derived) + rules.times.bytes,
-        "publications": prepared + CLAIM_BYTES * hosted.claim_indexes.statistics().known,
+        "publications": prepared + CLAIM_BYTES * hosted.publishing.claims.statistics().known,
         "identities": IDENTITY_BYTES * (len(hosted.clients) + len(hosted.leases) + hosted.sessions.waiting),
         "conditions": hosted.conditions.bytes,
         **hosted.parts.sizes(),

@@ -13,12 +13,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from weakref import WeakValueDictionary
 
 import trio
 
@@ -48,19 +47,19 @@ from server.lane import Lane
 from server.owners.accounts import Account
 from server.owners.holdings import AccountTotals
 from server.owners.leases import Leases
+from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
 from server.parts import Done, PartKey, Parts, Report, SpacePart
-from server.spaces.claim_index import ClaimIndexes, Publishers
-from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings, note_unended
 from server.spaces.keeping import keep
-from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling, find_turns
 from server.spaces.roles import FilledSpace, Followed, Leader, Leading, filled_from, follow
 from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start, made
-from server.spaces.searches import Searches
 from server.spaces.sessions import ENDING, Returning, Sessions
 from server.spaces.traces import TRACED, Recorder
+from server.spaces.turns.conditions import Conditions
+from server.spaces.turns.publishing import Publishing
+from server.spaces.turns.searches import Searches
 from server.spaces.visibility import Visibility
 from server.spaces.windows import RuleTurns, rebuild_windows, with_windows
 from server.system import SystemSpace
@@ -79,6 +78,33 @@ MadeParts: TypeAlias = "Sequence[tuple[PartKey[Any], Callable[[HostedSpace], Spa
 """Keys of parts, and what makes them for a space."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a daemon gives all its spaces."""
+
+    home: Home
+    names: Collection[str]
+    """The names of all spaces."""
+    functions: Functions
+    flush: Callable[[], None]
+    """Called after turns."""
+    lane: Lane
+    """Where what takes long is done."""
+    system: SystemSpace
+    admit: Admit
+    """Raises ``Refused`` for turns that add more than there is memory for."""
+    admit_reader: Admit
+    """The same for interests."""
+    budget: MemoryBudget
+    """The memory for what waits for observers."""
+    returning: Returning
+    """Decides on sessions of an earlier daemon."""
+    recorder: Recorder | None = None
+    """The traces of turns."""
+    parts: MadeParts = ()
+    """What features keep in each space."""
+
+
 class HostedSpace:
     """One space, its past, and what its sessions share."""
 
@@ -86,51 +112,29 @@ class HostedSpace:
         self,
         settings: SpaceConfig,
         log: Log | FollowedLog,
-        *,
         limits: Limits,
-        home: Home,
+        daemon: Surroundings,
         flows: HostedFlows,
-        functions: Functions,
-        flush: Callable[[], None],
-        names: Collection[str],
-        lane: Lane,
-        system: SystemSpace,
-        admit: Admit,
-        admit_reader: Admit,
-        budget: MemoryBudget,
-        returning: Returning,
-        parts: MadeParts = (),
-        recorder: Recorder | None = None,
         filled: FilledSpace | None = None,
     ) -> None:
-        """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
+        """With a ``FollowedLog`` the space follows it, until ``lead``.
 
-        With a ``FollowedLog`` the space follows it, until ``lead``.  What takes long is done in the ``lane``.
-        ``admit`` raises ``Refused`` for turns that add more than the daemon has memory for, ``admit_reader``
-        for interests; ``budget`` is the memory for what waits for observers.  ``returning`` decides on
-        sessions of an earlier daemon.  ``parts`` are what features keep here.  The ``recorder`` has the
-        traces of turns.  ``filled`` is the space with the state of the log, if the caller has recovered that.
+        ``filled`` is the space with the state of the log, if the caller has recovered that.
         """
-        self._admit, self._admit_reader = admit, admit_reader
-        self._home = home
-        self._returning = returning
-        self._recorder = recorder
+        self._daemon = daemon
         self.settings = settings
         self.limits = limits
-        self.flush = flush
-        self.lane = lane
-        self._names = names
+        self.flush = flush = daemon.flush
+        self.lane = lane = daemon.lane
         self.name = settings.name
         self.identity = log.identity
         self.leader = Leader(settings.name)
         """The daemon that takes turns while the space follows."""
         self.hint: Callable[[], None] | None = None
         """Tells followers that there is more on disk, while there are some."""
-        self.publishing = trio.Lock()
-        self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
         self.sessions = Sessions(self)
-        self.budget = budget
+        self.budget = daemon.budget
         self.leases = Leases(
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
         )
@@ -140,25 +144,24 @@ class HostedSpace:
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
-        self.space.rules.functions = functions
-        self.rule_turns = RuleTurns(self.space, home.now, self._turn, self._stop_if_damaged, lane)
+        self.space.rules.functions = daemon.functions
+        self.rule_turns = RuleTurns(self.space, daemon.home.now, self._turn, self._stop_if_damaged, lane)
         self.clock = self.rule_turns.now
         """The time of new epochs, in microseconds since 1970."""
-        self.suspensions = Suspensions(settings.name, self.space.rules, system)
-        self.gate = DurableGate(budget)
+        self.suspensions = Suspensions(settings.name, self.space.rules, daemon.system)
+        self.gate = DurableGate(daemon.budget)
         self.endings = Endings(lane, lambda: self.commits.wait_room(), step=self._retract_some, flush=flush)
-        self.prepared = Prepared()
-        self.publishers = Publishers()
         self.holdings = AccountTotals()
         self.space.rule_quotas.admit = self.holdings.admit_rules
         self.reader_accounts: dict[str, Account] = {}
-        self.claim_indexes = ClaimIndexes(self.space)
+        self.publishing = Publishing(self.space)
+        self.publishers = Publishers()
         self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
         self.flows = flows
         self.role: Leading | Followed
         self.parts: Final = Parts()
-        self._each_part: Final = [make(self) for _, make in parts]
-        for (key, _), part in zip(parts, self._each_part, strict=True):
+        self._each_part: Final = [make(self) for _, make in daemon.parts]
+        for (key, _), part in zip(daemon.parts, self._each_part, strict=True):
             self.parts.add(key, part, part.used)
         if isinstance(log, FollowedLog):
             following = follow(log, *filled, self.leader, flush)
@@ -222,7 +225,7 @@ class HostedSpace:
     def open_staging(self) -> Staging:
         """Opens the staged batches of this space; blocks.  Raises ``LogFailed``."""
         limits = self.limits
-        tables = self._home.open_staged(self.name)
+        tables = self._daemon.home.open_staged(self.name)
         return Staging(tables, limit=limits.staged_bytes, kept=limits.staged_seconds)
 
     def lead(self, log: Log, staging: Staging) -> None:
@@ -250,7 +253,7 @@ class HostedSpace:
         space.epoch = max(space.epoch, log.next_epoch - 1)
         commits.latest = Epoch(space.epoch, space.time)  # a snapshot may come before any turn
         rebuild_windows(self.space, log, commits)
-        kept = self.sessions.recover(known, self._returning)
+        kept = self.sessions.recover(known, self._daemon.returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
         made(self.space, lambda: self.space.end(gone, self.clock(), submit=commits.submit))
         self.leases.recover(self.space.owners())
@@ -408,7 +411,7 @@ class HostedSpace:
         """
         if self._departures.noted or self.endings.left:
             self.finish_ending(owner)
-        commits = self.leading.commits
+        commits, daemon = self.leading.commits, self._daemon
         if commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
         commits.check_open()
@@ -416,21 +419,21 @@ class HostedSpace:
         if client is not None:
             client.begin(sequence, commits, self.space.epoch, self.space.time)
         if not publication:
-            self.claim_indexes.forget(owner)
+            self.publishing.claims.forget(owner)
         for each, more in others:
             self.finish_ending(each)
             if commits.full is not None:
                 self._check_room(more, internal=False)
             check_name("an owner", each, self.limits.name_bytes)
-            self.claim_indexes.forget(each)
+            self.publishing.claims.forget(each)
         if self.sessions.unnoted:
             self.sessions.note((owner, actions), *others)
         self.holdings.writer = account
-        admit = self._admit_reader if reads else self._admit if account is None else account.admit
+        admit = daemon.admit_reader if reads else daemon.admit if account is None else account.admit
         before = commits.latest
         submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable, notes=notes)
-        if self._recorder is not None and client is not None and (trace := TRACED.get()) is not None:
-            submit = self._recorder.submitting(trace, commits, self.space.interests, on_durable, notes)
+        if daemon.recorder is not None and client is not None and (trace := TRACED.get()) is not None:
+            submit = daemon.recorder.submitting(trace, commits, self.space.interests, on_durable, notes)
         try:
             epoch = self.space.commit(
                 owner,
@@ -537,7 +540,7 @@ class HostedSpace:
             most = self.space.limits.actions_per_turn
             large = [owner for owner in owners if len(self.space.claims(owner)) > most]
             for owner in owners:
-                self.claim_indexes.forget(owner)
+                self.publishing.claims.forget(owner)
             self.sessions.note_ended(owners)
             small = [each for each in owners if each not in large]
             self.space.end(small, self.clock(), submit=self.commits.submit)
@@ -559,7 +562,7 @@ class HostedSpace:
         """
         most = min(most, self.space.limits.actions_per_turn)
         actions = [(RETRACT, handle) for handle in islice(self.space.claims(owner), most)]
-        self.claim_indexes.forget(owner)
+        self.publishing.claims.forget(owner)
         try:
             self.commits.check_open()
             if actions:
@@ -586,11 +589,11 @@ class HostedSpace:
             return
         if name == SYSTEM:
             raise Refused("read-only", f"space {SYSTEM!r} can only be observed, and only now")
-        if name in self._names:
+        if name in self._daemon.names:
             raise Refused(
                 "no-space", f"this session is about space {self.name!r}: {name!r} needs another one"
             )
-        raise no_space(name, self._names)
+        raise no_space(name, self._daemon.names)
 
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
         """Returns the epochs of old turns, 0 for those not applied; those not known any more are left out.
@@ -598,14 +601,6 @@ class HostedSpace:
         Forgotten turns are looked up in the log, in one pass of a thread: O(log) at worst.
         """
         return await find_turns(self.commits, self.log, self.lane.work(client.name), client, wanted)
-
-    def withdrawing(self, owner: str) -> trio.Lock:
-        """Returns the lock under which claims of an owner are searched for and taken back.
-
-        A search takes several slices of the lane, and two of one owner would look at the same claims.  A lock
-        exists only while a request holds it or waits for it.
-        """
-        return self._withdrawals.setdefault(owner, trio.Lock())
 
 
 def no_space(name: str, names: Collection[str]) -> Refused:

@@ -74,17 +74,17 @@ ROWS: Final[Rows] = {
         ("lease-granted-is-not-new", "Leases.grant", "return fresh", "return False"),
         ("lease-of-a-turn-not-asked", "Leases.renew", "owner not in self._running", "owner in self._running"),
     ],
-    "server.publication": [
+    "server.turns.publication": [
         ("http-number-again", "_published", "sequence > known.sequence", "sequence >= known.sequence"),
         ("http-conditions-late", "publish", "judgement.decide()", "True"),
         (
             "http-claims-add-up",
             "publish",
-            "partial(hosted.claim_indexes.planning, name, replace=replace, by=by, once=once)",
-            "partial(hosted.claim_indexes.planning, name, replace=replace, by=by, once=False)",
+            "partial(hosted.publishing.claims.planning, name, replace=replace, by=by, once=once)",
+            "partial(hosted.publishing.claims.planning, name, replace=replace, by=by, once=False)",
         ),
     ],
-    "server.spaces.claim_index": [
+    "server.spaces.turns.claim_index": [
         (
             "http-retraction-leaves-a-claim",
             "IndexChange.settling_facts",

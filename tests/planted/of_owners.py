@@ -71,7 +71,7 @@ ROWS: Final[Rows] = {
             "self._turn(turn, self.own)\nreturn True",
         ),
     ],
-    "server.conditions": [
+    "server.turns.conditions": [
         ("conditions-unchecked", "Judgement.decide", None, "return True"),
         ("absent-counts-none", "Judgement.decide", "each.expected.kind == ABSENT", "False"),
         ("exactly-is-at-least", "Judgement.decide", "rows.keys() != wanted", "not rows.keys() >= wanted"),

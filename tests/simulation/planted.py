@@ -26,12 +26,12 @@ from relay.log.segments import Segment
 from relay.log.writer import GroupCommit
 from relay.store.sqlite import storage
 from server.cluster.directory.followers import LeaderLink
-from server.conditions import Judgement
 from server.config.model import SpaceConfig
 from server.connections.dispatch import ClientPeer
 from server.owners import leases
 from server.spaces.sessions import Sessions, SessionState
 from server.spaces.space import HostedSpace
+from server.turns.conditions import Judgement
 from tests.simulation.plan import MAIN
 
 

@@ -19,7 +19,7 @@ from dataspace.steps import Steps, at_once
 from index.patterns.patterns import matcher
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value, key, keys
-from server.spaces.searches import Searches
+from server.spaces.turns.searches import Searches
 
 OWNER: Final = "durable:me"
 Claimed = dict[int, Value]

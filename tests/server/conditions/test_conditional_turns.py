@@ -23,7 +23,7 @@ from relay.log.recent import RecentEpochs
 from server.config.model import Config, Limits
 from server.config.rights import Key, Rights
 from server.daemon.serve import serve
-from server.spaces.conditions import KEPT, QUICK
+from server.spaces.turns.conditions import KEPT, QUICK
 from tests.server.processes import DaemonProcess
 from tests.server.streams.inside import Inside, Wire, inside
 

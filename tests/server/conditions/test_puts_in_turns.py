@@ -20,9 +20,9 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Value, key
-from server.conditions import commit_at_once
 from server.config.rights import Key, Rights
 from server.sessions.peer import PEERS
+from server.turns.conditions import commit_at_once
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import Inside, Wire, inside
@@ -339,7 +339,7 @@ async def test_a_connection_that_ends_while_it_is_looked_for_changes_nothing(tmp
     with trio.fail_after(60):
         async with inside(tmp_path) as made:
             wire, other = await prepared(made, 2)
-            async with made.hosted.withdrawing(OWNER):
+            async with made.hosted.searches.lock(OWNER):
                 await wire.say(p.Turn(1, "main", "ops", ((WITHDRAW, parse_pattern("_")),)))
                 await other.say(p.Turn(1, "main", "", ((ASSERT, 1, "here"),)))
                 assert isinstance(await other.hear(), p.Accepted), "no other turn waits for it"

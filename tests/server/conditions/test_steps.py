@@ -13,9 +13,9 @@ from dataspace.errors import Refused
 from dataspace.kernel.expectations import Condition, Expectation, absent, exactly
 from index.trie.trie import Index
 from index.values.values import Record
-from server.conditions import Judgement
 from server.config.model import Limits
-from server.spaces.conditions import Conditions
+from server.spaces.turns.conditions import Conditions
+from server.turns.conditions import Judgement
 from tests.abuse.sizes import LARGE
 
 MANY: Final = 100_000 if LARGE else 20_000

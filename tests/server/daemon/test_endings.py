@@ -12,8 +12,8 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.wire import packets as p
 from index.values.values import Record
-from server.publication import publish, stage
 from server.spaces.endings import STEP
+from server.turns.publication import publish, stage
 from tests.server.peers import opening, turn
 from tests.server.streams.inside import Inside, Wire, inside
 

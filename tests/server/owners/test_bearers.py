@@ -10,11 +10,11 @@ from hypothesis import assume, example, given, strategies as st
 from dataspace.codec import pack
 from dataspace.errors import Refused
 from index.values.values import Map, Value
-from server.claims import said_of
 from server.config.principals import Principal
 from server.config.rights import Permit, Rights
 from server.owners.bearers import TRUSTED, Bearer, stated
 from server.owners.turn_numbers import Clients
+from server.turns.claims import said_of
 
 LISTED = ("shared", "owner:shared", "robot")
 

@@ -16,7 +16,7 @@ from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from index.patterns.patterns import matcher
 from index.values.values import Map, Record, Value
-from server.claims import STEP, look, still_claims
+from server.turns.claims import STEP, look, still_claims
 from tests.server.streams.inside import Inside, inside
 
 OWNER: Final = "durable:me"

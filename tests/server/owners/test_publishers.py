@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dataspace.errors import Refused
-from server.spaces.claim_index import Publishers
+from server.owners.publishers import Publishers
 
 
 def test_whoever_begins_takes_the_writer_and_whoever_had_it_is_refused() -> None:

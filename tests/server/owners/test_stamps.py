@@ -14,8 +14,8 @@ from dataspace.transport.tokens import narrow
 from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
-from server.claims import said_of
 from server.config.rights import Key, Rights
+from server.turns.claims import said_of
 from tests.server.owners.test_foreign_names import APART, LEASE, Guest, publication
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, inside

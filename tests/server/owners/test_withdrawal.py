@@ -8,7 +8,7 @@ import dataspace
 from dataspace import Record, Refused, RemoteSpace
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Value
-from server.claims import TURN
+from server.turns.claims import TURN
 
 
 async def withdraw(space: RemoteSpace, owner: str, pattern: str) -> tuple[Value, tuple[Value, ...]]:

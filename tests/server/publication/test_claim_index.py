@@ -12,8 +12,8 @@ from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.space import Space
 from index.patterns.patterns import DISCARD, capture
 from index.values.values import Record, Value, key
-from server.spaces.claim_index import ClaimIndexes
-from server.spaces.packed import Operations
+from server.spaces.turns.claim_index import ClaimIndexes
+from server.spaces.turns.packed import Operations
 
 BY = Record("p", capture("k"), DISCARD)
 OWNER = "durable:w"
@@ -164,7 +164,7 @@ def test_a_plan_in_steps_is_that_of_one_step_or_none_if_the_claims_have_changed(
     space, changes = Space("test"), iter(between)
     indexes = ClaimIndexes(space)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("server.spaces.claim_index.STEP", 1)
+        patch.setattr("server.spaces.turns.claim_index.STEP", 1)
         for kind, batch in done:
             operations = Operations([verb for verb, _ in batch], [value for _, value in batch])
             replace, by = kind == "replace", BY if kind == "by key" else None

@@ -13,8 +13,8 @@ from dataspace import Broken, Record, Refused, RemoteSpace
 from dataspace.codec import unpack
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
-from server import publication
 from server.config.model import Limits
+from server.turns import publication
 from tests.server.peers import Peer, fact
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import inside

@@ -13,7 +13,7 @@ from dataspace.codec import MAX_DEPTH, unpack
 from dataspace.errors import Refused
 from dataspace.wire.outgoing import FACT_DEPTH
 from index.values.values import Map, Record, Value, key
-from server.spaces.packed import VERBS, check, read
+from server.spaces.turns.packed import VERBS, check, read
 from tests.strategies import values
 
 verbs = st.sampled_from(VERBS)

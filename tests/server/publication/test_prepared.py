@@ -13,11 +13,11 @@ from dataspace.client.bulk.client import PREPARING, BulkClient
 from dataspace.client.bulk.packed import PackedColumns
 from index.patterns.text import parse_pattern as pattern
 from index.values.values import Map, Value
-from server import publication as publishing
 from server.config.model import Config
 from server.config.rights import Key, Rights
 from server.daemon.serve import serve
-from server.spaces.packed import Operations, Prepared, read
+from server.spaces.turns.packed import Operations, Prepared, read
+from server.turns import publication as publishing
 from tests.server.processes import DaemonProcess
 
 ONE = PackedColumns("assert", "n", [[1]], 1).packed()

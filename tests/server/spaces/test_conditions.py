@@ -11,11 +11,11 @@ from dataspace.kernel.expectations import Condition, absent
 from dataspace.steps import at_once
 from index.trie.trie import Index
 from index.values.values import COMPILED, Record
-from server import conditions as judging
-from server.conditions import Judgement
 from server.config.model import Limits
-from server.spaces import conditions as checking
-from server.spaces.conditions import QUICK, Conditions
+from server.spaces.turns import conditions as checking
+from server.spaces.turns.conditions import QUICK, Conditions
+from server.turns import conditions as judging
+from server.turns.conditions import Judgement
 from tests.striking import strike
 
 pytestmark = pytest.mark.skipif(COMPILED, reason="machine code has no lines that could be struck")

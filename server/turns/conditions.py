@@ -38,9 +38,9 @@ from index.patterns.skeletons import Skeleton
 from index.values.values import Value, keys
 from relay.log.recent import RecentEpochs
 from server.sessions.peer import Peer
-from server.spaces.conditions import FILED_BYTES, QUICK, Conditions
-from server.spaces.searches import OwnerSearch
 from server.spaces.space import HostedSpace
+from server.spaces.turns.conditions import FILED_BYTES, QUICK, Conditions
+from server.spaces.turns.searches import OwnerSearch
 
 if TYPE_CHECKING:
     from server.config.rights import Permit
@@ -197,7 +197,7 @@ class TurnSearches:
                 continue
             search = self._open.enter_context(hosted.searches.of(owner, actions))
             work.leave()  # else the one that has the lock would wait for this turn
-            async with hosted.withdrawing(owner):  # requests that wait here have begun no search
+            async with hosted.searches.lock(owner):  # requests that wait here have begun no search
                 await work.enter()
                 hosted.finish_ending(owner)
                 await work.go_on(search.reading())

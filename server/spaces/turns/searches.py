@@ -15,6 +15,9 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakValueDictionary
+
+import trio
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import Action
@@ -39,6 +42,7 @@ class Searches:
         self._space = space
         self.begun: Final[dict[str, list[OwnerSearch]]] = {}
         """The searches that have begun, by owner; ``note`` is of no use where there are none."""
+        self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
         """Returns in the claims of how many owners something is searched."""
@@ -47,6 +51,14 @@ class Searches:
     def of(self, owner: str, actions: Sequence[Action]) -> OwnerSearch:
         """Returns a search for what the actions of a turn end of an owner's claims; raises as ``Search``."""
         return OwnerSearch(self, self._space, owner, Search(actions), len(actions))
+
+    def lock(self, owner: str) -> trio.Lock:
+        """Returns the lock under which claims of an owner are searched for and taken back.
+
+        A search takes several slices of the lane, and two of one owner would look at the same claims.  A lock
+        exists only while a request holds it or waits for it.
+        """
+        return self._locks.setdefault(owner, trio.Lock())
 
     def note(self, claims: Iterable[Claims]) -> None:
         """Tells searches which claims a turn has begun; O(owners of the turn)."""

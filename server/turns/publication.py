@@ -31,7 +31,6 @@ from dataspace.wire.slices import unpacking
 from dataspace.wire.verbs import VERBS as TABLE, Arguments
 from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
 from index.values.values import Map, Value
-from server.conditions import Judgement, reading
 from server.config.rights import OPEN, Permit
 from server.features import Feature
 from server.owners.accounts import Account
@@ -40,9 +39,10 @@ from server.owners.turn_numbers import is_applied, refusal
 from server.parts import Report
 from server.sessions.feeding import Feeder
 from server.sessions.peer import FeederKey, Peer
-from server.spaces.claim_index import Plan
-from server.spaces.packed import Operations, check, check_pair, read
 from server.spaces.space import HostedSpace
+from server.spaces.turns.claim_index import Plan
+from server.spaces.turns.packed import Operations, check, check_pair, read
+from server.turns.conditions import Judgement, reading
 
 SMALL_BYTES: Final = 32 << 10
 """Packed operations that are unpacked in one step, in some milliseconds."""
@@ -96,7 +96,7 @@ async def stage_packed(
 async def prepare(hosted: HostedSpace, body: bytes, bearer: Bearer = TRUSTED) -> int:
     """Reads packed operations that are to be published soon, ahead of time; returns how many they are."""
     staged, count = await _checked(hosted, body, bearer.principal, bearer.permit)
-    hosted.prepared.keep(body, read(staged))
+    hosted.publishing.prepared.keep(body, read(staged))
     await trio.lowlevel.checkpoint()
     return count
 
@@ -162,14 +162,14 @@ async def publish(
     """
     name = bearer.owner(owner)
     identity = bearer.publisher(client, name, hosted.clients)
-    planning = partial(hosted.claim_indexes.planning, name, replace=replace, by=by, once=once)
+    planning = partial(hosted.publishing.claims.planning, name, replace=replace, by=by, once=once)
     reach("publish-before-commit")
     expected = await hosted.lane.work(bearer.principal).do(reading(expect, bearer.permit)) if expect else []
     with closing(Judgement(hosted, expected)) as judgement:
         judge = partial(_judge, hosted, judgement, bearer, account)
         if expected and await _published(hosted, identity, sequence) is None:
             await judge()  # what takes long, before other publications have to wait
-        async with hosted.publishing:
+        async with hosted.publishing.lock:
             epoch = await _published(hosted, identity, sequence)
             if epoch is None:
                 known = hosted.clients.get(identity, account)
@@ -292,7 +292,7 @@ async def _read(
     """Returns the operations under a key, packed and part by part, or those given in place of one."""
     if not isinstance(at, bytes):
         return await hosted.leading.staging.staged([at], bearer.holder)
-    prepared = hosted.prepared.taken(at)
+    prepared = hosted.publishing.prepared.taken(at)
     if prepared is None:
         return [read((await _checked(hosted, at, bearer.principal, OPEN))[0])]
     return [prepared]

@@ -117,7 +117,7 @@ async def _withdraw(peer: Peer, arguments: Arguments) -> Value:
     hosted, pattern = peer.hosted, arguments["pattern"]
     peer.bearer.permit.check_observe(pattern)
     owner = peer.bearer.owner(arguments["owner"])
-    async with hosted.withdrawing(owner), hosted.lane.work(peer.bearer.principal) as work:
+    async with hosted.searches.lock(owner), hosted.lane.work(peer.bearer.principal) as work:
         if owner.startswith(LEASE):
             hosted.leases.renew(owner)
         hosted.finish_ending(owner)

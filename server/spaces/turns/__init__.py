@@ -1,0 +1,1 @@
+"""What a space keeps for turns with conditions, and for publications."""
