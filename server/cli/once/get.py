@@ -22,7 +22,7 @@ from index.patterns.text import unparse
 from index.values.jsons import captures_json
 from index.values.values import Map, Record, Value
 from server.cli.connecting import CommandSpace, connect_short
-from server.cli.output import counted, json_line, say
+from server.cli.output import captures_text, counted, json_line, say
 from server.cli.values import parsed
 
 if TYPE_CHECKING:
@@ -121,10 +121,8 @@ def _text(names: Sequence[str], row: Sequence[Value]) -> str:
     """Returns a row as ``observe`` has it; a row without columns says that there is one."""
     if not names:
         return "true"
-    return " ".join(
-        unparse(value) if name.isdigit() or name == FACT else f"{name}={unparse(value)}"
-        for name, value in zip(names, row, strict=True)
-    )
+    places = ["0" if name == FACT else name for name in names]  # a whole fact stands without a name
+    return captures_text(zip(places, row, strict=True))
 
 
 def _print_csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
