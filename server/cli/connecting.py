@@ -86,29 +86,25 @@ def connect(
     )
 
 
-def reading_at(args: argparse.Namespace) -> str:
-    """Returns where a command that only reads does so: at the one daemon that is named, else the leader."""
-    return "any" if len(parse_urls(args.url)) == 1 else "leader"
-
-
 def connect_short(
     args: argparse.Namespace, *, reads: bool = False, here: bool = False
 ) -> AbstractContextManager[CommandSpace]:
     """Returns the connection of a command that asks for one thing; it loads no event loop.
 
     With ``reads`` the command only reads, so that a daemon that follows another one serves it as well.  With
-    ``here`` it is about the named daemon itself, whatever that leads, and no daemon sends it on; where
-    several daemons are named, it is the leader, and the client refuses to act on a daemon.
+    ``here`` it is about the named daemon itself, whatever that leads, and no daemon sends it on.  Where
+    several daemons are named, both go to the leader, and the client refuses to act on a daemon.
     In a shell it is the shell's connection, which asks the daemon that the shell has named.
     """
     if is_lent(args):
         return nullcontext(args.lent)
     from dataspace.client.bulk.short import ShortClient
 
+    is_one = len(parse_urls(args.url)) == 1
     return ShortClient(
         args.url or default_url(),
-        read=reading_at(args) if reads else "leader",
-        here=here and len(parse_urls(args.url)) == 1,
+        read="any" if reads and is_one else "leader",
+        here=here and is_one,
         name=f"dataspace {args.command}",
         space=args.space,
         token=_token(args),
@@ -169,13 +165,3 @@ def _tls(args: argparse.Namespace) -> Tls:
 
     said = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
     return replace(Tls.default(), **{name: value for name, value in said.items() if value})
-
-
-def durable_handle(value: Value) -> int:
-    """Returns the handle under which commands claim a fact of a durable owner: several runs must agree on
-    it."""
-    from hashlib import blake2b  # it loads OpenSSL, and few commands need it
-
-    from index.values.values import text_of
-
-    return int.from_bytes(blake2b(text_of(value).encode(), digest_size=7).digest(), "big")

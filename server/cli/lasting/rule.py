@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 import trio
@@ -17,8 +18,8 @@ from dataspace.errors import Refused, UsageError
 from dataspace.foreign import read_utf8
 from dataspace.kernel.actions import ASSERT, RETRACT, WITHDRAW, Action
 from dataspace.rules.language.parser import read_text
-from index.values.values import Map, Record, Value
-from server.cli.connecting import connect, durable_handle, is_lent
+from index.values.values import Map, Record, Value, text_of
+from server.cli.connecting import connect, is_lent
 from server.cli.once.rule import ERRORS, RULES
 from server.cli.output import note, say
 
@@ -90,8 +91,9 @@ async def _commit(space: RemoteSpace, *actions: Action) -> None:
 
 
 def _handle(name: str) -> int:
-    """Returns the handle of a rule: a durable owner has one rule of a name."""
-    return durable_handle(Record("rule", name))
+    """Returns the handle of a rule, on which several runs agree: a durable owner has one rule of a name."""
+    digest = blake2b(text_of(Record("rule", name)).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
 
 
 def _text(given: str) -> str:
