@@ -46,7 +46,7 @@ dataspace/client/session    dataspace/kernel dataspace/loops dataspace/transport
 dataspace/client/query      dataspace/rules/engine dataspace/rules/language dataspace/rules/relations
 dataspace/client            dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
 dataspace/client/blocking   dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/stages dataspace/topics
-dataspace/client/bulk       dataspace/client dataspace/client/query dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
+dataspace/client/bulk       dataspace/client dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
 dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/loops dataspace/transport
 
 relay/delivery              dataspace/kernel dataspace/wire
@@ -114,12 +114,12 @@ server/daemon               dataspace/kernel dataspace/loops dataspace/transport
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport server/config
 server/log_commands         dataspace/wire relay/export relay/journal relay/log relay/space_registers relay/store server/cli server/cluster/database server/cluster/directory server/config
 server/cluster/commands     relay/store server/cli server/cluster/database server/config
-server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/transport server/cli server/config
+server/cli/once             dataspace/client/query dataspace/kernel dataspace/rules/language dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport server/children
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language server/cli server/cli/once server/config
 server/topics/commands      dataspace/client dataspace/topics dataspace/wire server/cli server/cli/lasting server/config
 server/archiving/commands   dataspace/client dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/journal relay/log relay/objects server/archiving server/cli server/config server/topics/commands
-server/cli/shell            dataspace/client dataspace/client/blocking dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/transport server/cli
+server/cli/shell            dataspace/client dataspace/client/blocking dataspace/client/session dataspace/kernel dataspace/loops dataspace/transport server/cli
 server/groups/commands      dataspace/client dataspace/kernel server/cli server/cli/lasting server/cli/once server/config
 server/cli/main             dataspace/loops server/cli server/cli/lasting
 """  # noqa: E501  # a table

@@ -8,19 +8,41 @@ from __future__ import annotations
 import argparse
 import socket
 import time
-from typing import TYPE_CHECKING, Final
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import Address, default_url
 from dataspace.transport.candidates import parse_urls
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from dataspace.client.bulk.short import ShortClient
     from dataspace.client.space import RemoteSpace
+    from dataspace.kernel.actions import Action
+    from dataspace.kernel.changes import EpochChanges
+    from dataspace.kernel.expectations import Expectation
     from dataspace.transport.credentials import Tls
     from index.values.values import Value
+
+
+class CommandSpace(Protocol):
+    """What a command that ends at once does in a space, by a ``ShortClient`` or on the shell's connection."""
+
+    def state(self, pattern: Value, as_of: int | None = None) -> EpochChanges:
+        """Returns an epoch, the current one or ``as_of``, with all matches under ``added``."""
+
+    def request(self, verb: str, arguments: dict[str, Value]) -> Value:
+        """Returns the answer to a request of WIRE.md."""
+
+    def commit(
+        self, actions: Sequence[Action], owner: str = "", *, expected: Sequence[Expectation] = ()
+    ) -> int:
+        """Commits one turn, of the session or of a durable owner; returns its epoch."""
+
+    def cut(self, actions: Sequence[Action], owner: str = "") -> Sequence[Sequence[Action]]:
+        """Returns the actions in as many turns as the daemon needs to take them."""
 
 
 def is_lent(args: argparse.Namespace) -> bool:
@@ -30,7 +52,7 @@ def is_lent(args: argparse.Namespace) -> bool:
 
 def held_here(args: argparse.Namespace) -> dict[int, Value]:
     """Returns the facts that the shell asserts in which a command runs, by handle."""
-    return args.lent.held()  # type: ignore[no-any-return]  # by the shell's form of a short client
+    return args.lent.held()  # type: ignore[no-any-return]  # a ``LentConnection``
 
 
 def refuse_in_shell(args: argparse.Namespace, what: str) -> None:
@@ -64,44 +86,25 @@ def connect(
     )
 
 
-def reading_at(args: argparse.Namespace) -> str:
-    """Returns where a command that only reads does so: at the one daemon that is named, else the leader."""
-    return "any" if len(parse_urls(args.url)) == 1 else "leader"
-
-
-def connect_short(args: argparse.Namespace, *, reads: bool = False) -> ShortClient:
+def connect_short(
+    args: argparse.Namespace, *, reads: bool = False, here: bool = False
+) -> AbstractContextManager[CommandSpace]:
     """Returns the connection of a command that asks for one thing; it loads no event loop.
 
-    With ``reads`` the command only reads, so that a daemon that follows another one serves it as well.
-    In a shell it is the shell's client (``server.cli.shell.line.LentClient``).
+    With ``reads`` the command only reads, so that a daemon that follows another one serves it as well.  With
+    ``here`` it is about the named daemon itself, whatever that leads, and no daemon sends it on.  Where
+    several daemons are named, both go to the leader, and the client refuses to act on a daemon.
+    In a shell it is the shell's connection, which asks the daemon that the shell has named.
     """
     if is_lent(args):
-        return args.lent  # type: ignore[no-any-return]  # it has what is used of a short client
+        return nullcontext(args.lent)
     from dataspace.client.bulk.short import ShortClient
 
+    is_one = len(parse_urls(args.url)) == 1
     return ShortClient(
         args.url or default_url(),
-        read=reading_at(args) if reads else "leader",
-        name=f"dataspace {args.command}",
-        space=args.space,
-        token=_token(args),
-        tls=_tls(args),
-    )
-
-
-def connect_here(args: argparse.Namespace) -> ShortClient:
-    """Returns the connection of a command that is about the named daemon itself, whatever that leads.
-
-    No daemon sends it on.  In a shell the shell's client asks the daemon that the shell has named.  Where
-    several daemons are named, it is the leader, and the client refuses to act on a daemon.
-    """
-    if is_lent(args) or len(parse_urls(args.url)) > 1:
-        return connect_short(args)
-    from dataspace.client.bulk.short import ShortClient
-
-    return ShortClient(
-        args.url or default_url(),
-        here=True,
+        read="any" if reads and is_one else "leader",
+        here=here and is_one,
         name=f"dataspace {args.command}",
         space=args.space,
         token=_token(args),
@@ -162,13 +165,3 @@ def _tls(args: argparse.Namespace) -> Tls:
 
     said = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
     return replace(Tls.default(), **{name: value for name, value in said.items() if value})
-
-
-def durable_handle(value: Value) -> int:
-    """Returns the handle under which commands claim a fact of a durable owner: several runs must agree on
-    it."""
-    from hashlib import blake2b  # it loads OpenSSL, and few commands need it
-
-    from index.values.values import text_of
-
-    return int.from_bytes(blake2b(text_of(value).encode(), digest_size=7).digest(), "big")

@@ -19,7 +19,7 @@ from dataspace.errors import DataspaceError, Unreachable, UsageError
 from server.cli.arguments import Command
 from server.cli.parser import parse
 
-SHORT: Final = ("cli.once.", "archiving.commands.erasing:")
+SHORT: Final = ("cli.once.", "groups.commands.groups:", "archiving.commands.erasing:")
 """What begins the function of a command that ends at once and needs no event loop."""
 
 

@@ -379,7 +379,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
         is_client=False,
     ),
     Command("cluster status", "print which daemons use a store in PostgreSQL, and which of them leads",
-        "cluster.commands.cluster:cluster_status",
+        "cluster.commands:cluster_status",
         (
             option("--data ADDRESS", "the store: postgresql://HOST/DB?schema=NAME", type=a.place),
             JSON,
@@ -389,7 +389,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
                " code is 1 if a space has no leader.",
     ),
     Command("cluster move", "have another daemon lead a space",
-        "cluster.commands.cluster:cluster_move",
+        "cluster.commands:cluster_move",
         (
             word("SPACE", "the space, as `cluster status` names it"),
             word("DAEMON", "the daemon that is to lead it, by its cluster.name"),

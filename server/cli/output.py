@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from itertools import islice
@@ -17,6 +17,7 @@ from dataspace.foreign import tame, tame_lines
 from dataspace.kernel.changes import Change, EpochChanges
 from index.patterns.text import unparse
 from index.values.jsons import captures_json
+from index.values.values import Value
 
 
 def time_text(time: datetime) -> str:
@@ -161,8 +162,15 @@ def _progress_line(epoch: EpochChanges, *, as_json: bool) -> str:
 
 def change_text(change: Change) -> str:
     """Returns a change as one line of text."""
-    shown = [
-        unparse(value) if name.isdigit() else f"{name}={unparse(value)}"
-        for name, value in change.named.items()
-    ]
-    return f"{change.epoch} {change.kind} {' '.join(shown)}".rstrip()
+    return f"{change.epoch} {change.kind} {captures_text(change.named.items())}".rstrip()
+
+
+def captures_text(named: Iterable[tuple[str, Value]]) -> str:
+    """Returns captures as commands show them: those without a name of their own by their place alone.
+
+    >>> captures_text([("0", 7), ("who", "Ann")])
+    '7 who="Ann"'
+    """
+    return " ".join(
+        [unparse(value) if name.isdigit() else f"{name}={unparse(value)}" for name, value in named]
+    )

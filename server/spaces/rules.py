@@ -75,11 +75,8 @@ def ask_rules(
         raise Refused("not-allowed", f"the token does not allow to observe {unparse(about):.200}")
     if explainer is None:
         return "there are no rules" if form == "text" else ()
-    return (
-        _told(space, explainer, question, about)
-        if form == "text"
-        else tuple(_rows(space, explainer, question, about))
-    )
+    answer = _answer(space, explainer, question, about, as_text=form == "text")
+    return answer if isinstance(answer, str) else tuple(answer)
 
 
 def sight_of(asker: Permit) -> Sight:
@@ -98,32 +95,24 @@ def _graph(host: RuleHost, explainer: Explainer | None, sight: Sight | None) -> 
     return parts
 
 
-def _told(space: Space, explainer: Explainer, question: str, about: Value) -> str:
+def _answer(
+    space: Space, explainer: Explainer, question: str, about: Value, *, as_text: bool
+) -> str | Iterable[Map]:
+    """Returns an answer as text, or as rows for programs."""
+    description = explainer.description
     match question:
         case "why":
             proof = _proof(space.rules, explainer, about)
             if proof is None:
-                return f"{unparse(about)} does not hold: ask why-not"
-            return "\n".join(proof.lines(owners=_owners(space, proof)))
+                return f"{unparse(about)} does not hold: ask why-not" if as_text else ()
+            owners = _owners(space, proof)
+            return "\n".join(proof.lines(owners=owners)) if as_text else proof.rows(owners=owners)
         case "why-not":
-            return explainer.why_not(about)
+            return explainer.why_not(about) if as_text else explainer.why_not_rows(about)
         case "monotone":
-            return explainer.description.monotonicity()
+            return description.monotonicity() if as_text else description.monotonicity_rows()
         case _:
-            return explainer.description.explain()
-
-
-def _rows(space: Space, explainer: Explainer, question: str, about: Value) -> Iterable[Map]:
-    match question:
-        case "why":
-            proof = _proof(space.rules, explainer, about)
-            return () if proof is None else proof.rows(owners=_owners(space, proof))
-        case "why-not":
-            return explainer.why_not_rows(about)
-        case "monotone":
-            return explainer.description.monotonicity_rows()
-        case _:
-            return explainer.description.explained_rows()
+            return description.explain() if as_text else description.explained_rows()
 
 
 def _owners(space: Space, proof: Proof) -> Owners:

@@ -10,7 +10,7 @@ again, so the error says whether it is known what became of the turn.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ from index.patterns.patterns import capture_names
 from index.values.values import Value
 
 if TYPE_CHECKING:
-    from dataspace.client.query.rows import Rows
     from dataspace.kernel.expectations import Expectation
 
 
@@ -52,20 +51,6 @@ class ShortClient(BulkClient):
         if as_of is None:
             raise Broken(f"the daemon at {self.url} ended an observation before it said what matches")
         return EpochChanges(as_of, 0, as_of, names, [], [], [], 0)
-
-    def query(self, text: str, parameters: Mapping[str, Value], *, as_of: int | None = None) -> Rows:
-        """Returns the rows of a query; see ``RemoteSpace.query``."""
-        from dataspace.client.query.questions import answered, looking, question
-
-        asked = question(text, parameters)
-        steps = looking(asked, as_of)
-        look = next(steps)
-        try:
-            while True:
-                state = self.state(look.pattern, look.as_of)
-                look = steps.send((state.number, state.added))
-        except StopIteration as end:
-            return answered(asked, *end.value)
 
     def commit(
         self, actions: Sequence[Action], owner: str = "", *, expected: Sequence[Expectation] = ()

@@ -376,21 +376,12 @@ class Explainer:
 
     def why_not(self, fact: Value) -> str:
         """Returns what each rule lacks to derive a fact, or any fact of a pattern such as ``reach(1, _)``."""
-        there = self.match(fact)
-        if there is not None:
-            return f"{unparse(there)} is there: ask why"
-        lines, hidden = [], 0
-        for number, rule, known in self._deriving(fact):
-            if self._visible.rule(number):
-                lines.append(f"{rule.text}\n    {self._lacking(number, known).text}")
-            else:
-                hidden += 1
-        lines += [withheld(hidden, "rule")] * bool(hidden)
+        lines = [_lack_text(row) for row in self.why_not_rows(fact)]
         return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}{self._near(fact)}"
 
     def why_not_rows(self, fact: Value) -> Iterator[Map]:
-        """Yields the same for programs: a row for each rule that could derive the fact, or for the rule that
-        does.
+        """Yields the same for programs: a row for each rule that could derive the fact, or the fact of the
+        pattern that is there.
 
         ``due`` is the time at which a condition will hold if only time passes, ``ended`` the time from which
         on it did not hold any more.
@@ -400,21 +391,15 @@ class Explainer:
             yield Map({"there": there})
             return
         hidden = 0
-        for number, rule, known in self._deriving(fact):
-            if self._visible.rule(number):
+        for number, rule in enumerate(self._dependencies.rules):
+            known = unify(rule, fact)
+            if known is not None and self._visible.rule(number):
                 lack = self._lacking(number, known)
                 yield Map({"rule": rule.text, "lacks": lack.text, **lack.times})
-            else:
+            elif known is not None:
                 hidden += 1
         if hidden:
             yield Map({"withheld": hidden})
-
-    def _deriving(self, fact: Value) -> Iterator[tuple[int, Rule, Known]]:
-        """Yields the rules that could derive a fact, with the values of their variables then."""
-        for number, rule in enumerate(self._dependencies.rules):
-            known = unify(rule, fact)
-            if known is not None:
-                yield number, rule, known
 
     def _near(self, fact: Value) -> str:
         """Returns what the question may have meant: a label much like it, or the same with other fields."""
@@ -490,6 +475,14 @@ class Explainer:
             inner = {at: known[name] for each, name in columns if name in known and (at := _variable(each))}
             return self._lacking(number, inner)
         return Lack(f"no match of {literals_text(form, known)}")
+
+
+def _lack_text(row: Map) -> str:
+    """Returns a row of ``why_not_rows`` for people."""
+    if "there" in row:
+        return f"{unparse(row['there'])} is there: ask why"
+    hidden = row.get("withheld")
+    return withheld(hidden, "rule") if isinstance(hidden, int) else f"{row['rule']!s}\n    {row['lacks']!s}"
 
 
 def _any(_relation: Relation, _state: State) -> bool:

@@ -179,7 +179,7 @@ def _topic_of(archive: Archive, name: str) -> Archive:
 
 def topic(args: argparse.Namespace) -> int:
     """Prints completed epochs of an archived topic, as ``topic read`` does."""
-    from server.topics.commands.topic import print_completed  # the archiving process does without
+    from server.topics.commands import print_completed  # the archiving process does without
 
     for epoch in _epochs(args):
         print_completed(epoch, as_json=args.json)

@@ -35,6 +35,7 @@ from index.values.values import Map, Value
 from server.cli.connecting import connect, is_lent, refuse_in_shell
 from server.cli.lasting.run import parsed_lines
 from server.cli.output import (
+    captures_text,
     change_json,
     counted,
     epochs_text,
@@ -165,21 +166,26 @@ async def _first(space: RemoteSpace, args: argparse.Namespace) -> int | None:
     except Refused as refusal:
         if refusal.code != "epoch-gone":
             raise
-    frontier = await space.request("frontier", Map())
-    assert isinstance(frontier, Map) and isinstance(frontier["oldest"], int)  # by WIRE.md
-    say(f"dataspace: epochs of that time are gone, beginning with the oldest, {frontier['oldest']}")
-    return frontier["oldest"]
+    _, oldest = await _frontier(space)
+    say(f"dataspace: epochs of that time are gone, beginning with the oldest, {oldest}")
+    return oldest
 
 
 async def _newest(space: RemoteSpace, until: int) -> int:
     """Returns the newest epoch on disk; raises an error if ``until`` is before it."""
+    newest, _ = await _frontier(space)
+    if newest > until:
+        raise UsageError(f"epoch {until} is past, the newest is {newest}; give the first one with --from")
+    return newest
+
+
+async def _frontier(space: RemoteSpace) -> tuple[int, int]:
+    """Returns the newest epoch on disk, and the oldest that is retained."""
     frontier = await space.request("frontier", Map())
-    assert isinstance(frontier, Map) and isinstance(frontier["epoch"], int)  # by WIRE.md
-    if frontier["epoch"] > until:
-        raise UsageError(
-            f"epoch {until} is past, the newest is {frontier['epoch']}; give the first one with --from"
-        )
-    return frontier["epoch"]
+    assert isinstance(frontier, Map)  # by WIRE.md
+    newest, oldest = frontier["epoch"], frontier["oldest"]
+    assert isinstance(newest, int) and isinstance(oldest, int)  # as above
+    return newest, oldest
 
 
 async def log(args: argparse.Namespace) -> int:
@@ -188,10 +194,7 @@ async def log(args: argparse.Namespace) -> int:
     if args.who and args.follow:
         raise UsageError("--who reads the past and cannot --follow; run it again with --from")
     async with connect(args) as space:
-        frontier = await space.request("frontier", Map())
-        assert isinstance(frontier, Map)  # by WIRE.md
-        newest, oldest = frontier["epoch"], frontier["oldest"]
-        assert isinstance(newest, int) and isinstance(oldest, int)  # as above
+        newest, oldest = await _frontier(space)
         since = await _first(space, args)
         after = max(1, oldest if since is None else since) - 1
         upto = args.until if args.until is not None or args.follow else newest
@@ -287,15 +290,12 @@ def _attributed_json(names: tuple[str, ...], change: Map) -> str:
 def _attributed_line(names: tuple[str, ...], change: Map) -> str:
     captures, owners = change["captures"], change["owners"]
     assert isinstance(captures, tuple) and isinstance(owners, tuple)  # by WIRE.md
-    shown = [
-        unparse(value) if name.isdigit() else f"{name}={unparse(value)}"
-        for name, value in zip(names, captures, strict=True)
-    ]
+    shown = captures_text(zip(names, captures, strict=True))
     about = [f"owner={', '.join(map(str, owners))}"] if owners else []
     about += [
         f"{name}={change[name]!s}" for name in ("client", "name", "principal", "address") if change[name]
     ]
-    what = f"{change['epoch']!r} {change['change']!s} {' '.join(shown)}".rstrip()
+    what = f"{change['epoch']!r} {change['change']!s} {shown}".rstrip()
     return tame("  ".join([what, *about]))
 
 

@@ -14,18 +14,19 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from dataspace.errors import Refused
 from dataspace.foreign import tame
 from dataspace.kernel.changes import micros_of
 from index.patterns.patterns import capture_names
 from index.patterns.text import unparse
 from index.values.jsons import captures_json
-from index.values.values import Record, Value
-from server.cli.connecting import connect_short
-from server.cli.output import counted, json_line, say
+from index.values.values import Map, Record, Value
+from server.cli.connecting import CommandSpace, connect_short
+from server.cli.output import captures_text, counted, json_line, say
 from server.cli.values import parsed
 
 if TYPE_CHECKING:
-    from dataspace.client.bulk.short import ShortClient
+    from dataspace.client.query.rows import Rows
 
 _AGGREGATE: Final = re.compile(r"\b(?:count|sum|avg|min|max|collect|top)\(")
 
@@ -59,16 +60,36 @@ def query(args: argparse.Namespace) -> int:
             "'n(count($x)) <- a($x)'"
         )
     with connect_short(args, reads=True) as space:
-        rows = space.query(args.body, {}, as_of=_epoch(space, args))
+        rows = answer(space, args.body, _epoch(space, args))
     _print_rows(rows.names, rows, args.form, rows.epoch)
     say(f"{counted(len(rows), 'row')} at epoch {rows.epoch}")
     return 0
 
 
-def _epoch(space: ShortClient, args: argparse.Namespace) -> int | None:
+def answer(space: CommandSpace, body: str, as_of: int | None) -> Rows:
+    """Returns the rows of a query, as ``RemoteSpace.query`` does."""
+    from dataspace.client.query.questions import answered, looking, question  # they load the rules
+
+    asked = question(body, {})
+    steps = looking(asked, as_of)
+    look = next(steps)
+    try:
+        while True:
+            state = space.state(look.pattern, look.as_of)
+            look = steps.send((state.number, state.added))
+    except StopIteration as end:
+        return answered(asked, *end.value)
+
+
+def _epoch(space: CommandSpace, args: argparse.Namespace) -> int | None:
     """Returns the epoch of ``--as-of``, which may be a time; None for now."""
     moment: int | datetime | None = args.as_of
-    return space.epoch_at(micros_of(moment)) if isinstance(moment, datetime) else moment
+    if not isinstance(moment, datetime):
+        return moment
+    answer = space.request("frontier", {"at": micros_of(moment)})
+    if not isinstance(answer, Map) or not isinstance(at := answer.get("at"), int):
+        raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
+    return at
 
 
 def _whole(pattern: Value) -> Value:
@@ -100,10 +121,8 @@ def _text(names: Sequence[str], row: Sequence[Value]) -> str:
     """Returns a row as ``observe`` has it; a row without columns says that there is one."""
     if not names:
         return "true"
-    return " ".join(
-        unparse(value) if name.isdigit() or name == FACT else f"{name}={unparse(value)}"
-        for name, value in zip(names, row, strict=True)
-    )
+    places = ["0" if name == FACT else name for name in names]  # a whole fact stands without a name
+    return captures_text(zip(places, row, strict=True))
 
 
 def _print_csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:

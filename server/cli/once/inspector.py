@@ -16,7 +16,7 @@ from dataspace.errors import DataspaceError
 from dataspace.transport.addresses import Address, default_url, page_of, parse_listen
 from dataspace.transport.candidates import parse_urls
 from index.values.values import Map, Value
-from server.cli.connecting import connect_here
+from server.cli.connecting import connect_short
 
 SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 """If no variable here is set, a browser would open in the terminal, if at all."""
@@ -44,7 +44,7 @@ def _page(args: argparse.Namespace) -> str:
     url = args.url or default_url()
     if url.startswith(("http:", "https:")):
         return f"{parse_listen(url.rstrip('/')).http}/"
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         answer = space.request("status", {})
     assert isinstance(answer, Map)  # by WIRE.md
     there = parse_urls(url)[0]

@@ -10,7 +10,7 @@ from dataspace.errors import UsageError
 from dataspace.foreign import tame
 from index.values.jsons import to_json
 from index.values.values import Map, Value
-from server.cli.connecting import connect_here
+from server.cli.connecting import connect_short
 from server.cli.output import json_line, say, size_text, write
 from server.config.units import duration
 
@@ -43,7 +43,7 @@ def sessions(args: argparse.Namespace) -> int:
         return _end(args)
     if args.number is not None:
         raise UsageError("to end a session: dataspace sessions end ID")
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         found = listed(space.request("sessions", {}))
     found = ordered(found, args.sort)
     if args.json:
@@ -59,7 +59,7 @@ def sessions(args: argparse.Namespace) -> int:
 def _end(args: argparse.Namespace) -> int:
     if args.number is None:
         raise UsageError("which session is to end? dataspace sessions lists them: dataspace sessions end ID")
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         ended = space.request("end-session", {"session": args.number})
     assert isinstance(ended, Map)  # by WIRE.md
     whose = [str(ended[each]) for each in ("name", "principal") if ended[each]]
@@ -70,7 +70,7 @@ def _end(args: argparse.Namespace) -> int:
 def drain(args: argparse.Namespace) -> int:
     """Asks the daemon to end when its clients have gone, and prints for how many it waits."""
     within = round(duration(args.within) * 1000)
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         answer = space.request("drain", {"within": within, "reason": args.reason})
     left = answer.get("sessions", 0) if isinstance(answer, Map) else 0
     ends = f"ends when {left!r} other sessions have gone, within {args.within}" if left else "ends now"

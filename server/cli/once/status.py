@@ -15,7 +15,7 @@ from dataspace.version import described
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value
-from server.cli.connecting import connect_here, connect_short
+from server.cli.connecting import connect_short
 from server.cli.output import counted, json_line, size_text, time_text, write
 
 _FIGURES: Final = {
@@ -30,7 +30,7 @@ _FIGURES: Final = {
 
 def status(args: argparse.Namespace) -> int:
     """Prints the status of the daemon."""
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         answer = space.request("status", {})
     assert isinstance(answer, Map)  # by WIRE.md
     fields = dict(answer.pairs())
@@ -44,7 +44,7 @@ def status(args: argparse.Namespace) -> int:
 
 def index(args: argparse.Namespace) -> int:
     """Prints a drawing of the daemon's index: the observers of each pattern."""
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         drawn = space.request("index", {"form": args.form, "most": args.most})
     assert isinstance(drawn, str)  # by WIRE.md
     sys.stdout.write(drawn)
@@ -71,7 +71,7 @@ def owners(args: argparse.Namespace) -> int:
 
 def actors(args: argparse.Namespace) -> int:
     """Prints the state of each hosted actor, and its last error."""
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         hosted = space.request("actors", {})
     assert isinstance(hosted, tuple)  # by WIRE.md
     for each in hosted:

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Sequence
 from functools import partial
 
-from dataspace.client.bulk.short import ShortClient
 from dataspace.codec import array_head, pack
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.facts import key_pattern, literally
@@ -20,7 +19,7 @@ from dataspace.kernel.expectations import FOUND_ROWS, Expectation
 from index.patterns.patterns import lit, matcher
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value, key, same
-from server.cli.connecting import connect_short, held_here
+from server.cli.connecting import CommandSpace, connect_short, held_here
 from server.cli.output import counted, epochs_text, say, say_accepted
 from server.cli.values import check_single, expectations, given, has_pattern, parsed, read, tell
 
@@ -174,7 +173,7 @@ def put(args: argparse.Namespace) -> int:
 
 
 def _publish(
-    space: ShortClient,
+    space: CommandSpace,
     verb: str,
     facts: Sequence[Value],
     owner: str,
@@ -217,7 +216,7 @@ def _named(facts: Sequence[Value], which: str) -> str:
     return unparse(facts[0]) if len(facts) == 1 else f"{which} of these {len(facts)} facts"
 
 
-def _longer(space: ShortClient, fact: Value, owner: str) -> str:
+def _longer(space: CommandSpace, fact: Value, owner: str) -> str:
     """Returns which pattern would match, if there are facts that begin like a fact and have more fields."""
     if not isinstance(fact, Record):
         return ""

@@ -18,9 +18,10 @@ from typing import Final
 
 from dataspace.errors import UsageError
 from server.cli.arguments import CLIENT, Command, options_of
+from server.cli.connecting import CommandSpace
 from server.cli.output import counted, say
 from server.cli.parser import completed, parse
-from server.cli.shell.line import LentClient, LentConnection
+from server.cli.shell.line import LentConnection
 from server.cli.table import BY_NAME, ROWS
 
 ALONE: Final = {
@@ -82,7 +83,8 @@ class Interpreter:
             return self._start(row, function, args, text.strip().removesuffix("&").rstrip())
         if iscoroutinefunction(function):
             return self._line.run(function, args)
-        args.lent = LentClient(self._line)
+        lent: CommandSpace = self._line
+        args.lent = lent
         return int(function(args))
 
     # -- in the background -----------------------------------------------------------------------------

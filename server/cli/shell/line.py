@@ -1,7 +1,7 @@
 """The one connection of a shell, lent to the commands that are also commands of their own.
 
-Commands that end at once ask for a short client, commands that last for a space; here both are forms of one
-connection, which is kept in a thread of its own and comes back when it was lost.
+Commands that last get its ``RemoteSpace``; to commands that end at once it is a ``CommandSpace`` itself.  It
+is kept in a thread of its own, and comes back when it was lost.
 
 Always: Ctrl-C cancels the command that runs, and leaves the connection as it is.
 """
@@ -18,10 +18,10 @@ from typing import Final, Self, TypeVar
 import trio
 
 from dataspace.client.blocking.space import BlockingSpace
-from dataspace.client.query.rows import Rows
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
+from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
-from dataspace.errors import DataspaceError, Refused
+from dataspace.errors import DataspaceError
 from dataspace.foreign import tame
 from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import EpochChanges
@@ -70,15 +70,6 @@ class LentConnection:
         """Returns what an async function returns that gets the space; Ctrl-C cancels it."""
         return self._space.call(function, *args)
 
-    def held(self) -> dict[int, Value]:
-        """Returns the facts that the shell asserts, by handle."""
-
-        async def look(space: RemoteSpace) -> dict[int, Value]:
-            await trio.lowlevel.checkpoint()
-            return space.session.in_flight.held()
-
-        return self.call(look)
-
     def run(self, verb: Callable[[argparse.Namespace], Awaitable[int]], args: argparse.Namespace) -> int:
         """Carries out a command that lasts; returns its exit code."""
 
@@ -90,6 +81,56 @@ class LentConnection:
             return self.call(work)
         finally:
             self.listen()  # the command may have listened itself
+
+    # -- for commands that end at once ------------------------------------------------------------------
+
+    def state(self, pattern: Value, as_of: int | None = None) -> EpochChanges:
+        """Returns an epoch, the current one or ``as_of``, with all matches under ``added``."""
+
+        async def look(space: RemoteSpace) -> EpochChanges:
+            async with space.observe(pattern, quiet=True, as_of=as_of, upto=as_of) as observation:
+                state = await observation.next_epoch()
+            at = as_of or 0
+            return state or EpochChanges(at, 0, at, capture_names(pattern), [], [], [], 0)
+
+        return self.call(look)
+
+    def request(self, verb: str, arguments: Mapping[str, Value]) -> Value:
+        """Returns the answer to a request; also of ``status``, from the daemon that the shell has named."""
+
+        async def ask(space: RemoteSpace) -> Value:
+            named = space.named
+            return await (named if named.answers(verb) else space).request(verb, Map(arguments))
+
+        return self.call(ask)
+
+    def commit(
+        self, actions: Sequence[Action], owner: str = "", *, expected: Sequence[Expectation] = ()
+    ) -> int:
+        """Commits one turn, of the session or of a durable owner; returns its epoch."""
+
+        async def work(space: RemoteSpace) -> int:
+            ticket = await space.session.submit(tuple(actions), tuple(expected), owner or None)
+            return await ticket.wait()
+
+        return self.call(work)
+
+    def cut(self, actions: Sequence[Action], owner: str = "") -> list[tuple[Action, ...]]:
+        """Returns the actions in as many turns as the daemon needs to take them."""
+        return self._look(lambda session: session.in_flight.cut(owner, actions))
+
+    def held(self) -> dict[int, Value]:
+        """Returns the facts that the shell asserts, by handle."""
+        return self._look(lambda session: session.in_flight.held())
+
+    def _look(self, function: Callable[[ClientSession], T]) -> T:
+        """Returns what a function finds in the session, in the thread of the connection."""
+
+        async def look(space: RemoteSpace) -> T:
+            await trio.lowlevel.checkpoint()
+            return function(space.session)
+
+        return self.call(look)
 
     # -- in the background -----------------------------------------------------------------------------
 
@@ -139,76 +180,3 @@ class LentConnection:
 
         if self.running:
             self.call(settle)
-
-
-class LentClient:
-    """The connection as a short client: what the commands that end at once use of one."""
-
-    def __init__(self, line: LentConnection) -> None:
-        self._line = line
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        """Leaves the connection open: it is the shell's."""
-
-    def state(self, pattern: Value, as_of: int | None = None) -> EpochChanges:
-        """Returns an epoch, the current one or ``as_of``, with all matches under ``added``."""
-
-        async def look(space: RemoteSpace) -> EpochChanges:
-            async with space.observe(pattern, quiet=True, as_of=as_of, upto=as_of) as observation:
-                state = await observation.next_epoch()
-            at = as_of or 0
-            return state or EpochChanges(at, 0, at, capture_names(pattern), [], [], [], 0)
-
-        return self._line.call(look)
-
-    def epoch_at(self, micros: int) -> int:
-        """Returns the newest epoch that was made at a time, in microseconds since 1970, or before it."""
-        answer = self.request("frontier", {"at": micros})
-        if not isinstance(answer, Map) or not isinstance(at := answer.get("at"), int):
-            raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
-        return at
-
-    def query(self, text: str, _parameters: Mapping[str, Value], *, as_of: int | None = None) -> Rows:
-        """Returns the rows of a query."""
-
-        async def ask(space: RemoteSpace) -> Rows:
-            return await space.query(text, as_of=as_of)
-
-        return self._line.call(ask)
-
-    def request(self, verb: str, told: Mapping[str, Value]) -> Value:
-        """Returns the answer to a request."""
-
-        async def ask(space: RemoteSpace) -> Value:
-            named = space.named  # also for ``status``: of the daemon of --url, wherever the shell's turns go
-            return await (named if named.answers(verb) else space).request(verb, Map(told))
-
-        return self._line.call(ask)
-
-    def commit(
-        self, actions: Sequence[Action], owner: str = "", *, expected: Sequence[Expectation] = ()
-    ) -> int:
-        """Commits one turn, of the session or of a durable owner; returns its epoch."""
-
-        async def work(space: RemoteSpace) -> int:
-            ticket = await space.session.submit(tuple(actions), tuple(expected), owner or None)
-            return await ticket.wait()
-
-        return self._line.call(work)
-
-    def held(self) -> dict[int, Value]:
-        """Returns the facts that the shell asserts, by handle."""
-        return self._line.held()
-
-    def cut(self, actions: Sequence[Action], owner: str = "") -> list[tuple[Action, ...]]:
-        """Returns the actions in as many turns as the daemon needs to take them."""
-
-        async def work(space: RemoteSpace) -> list[tuple[Action, ...]]:
-            return space.session.in_flight.cut(owner, actions)
-
-        return self._line.call(work)

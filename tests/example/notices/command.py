@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from server.cli.connecting import connect_here
+from server.cli.connecting import connect_short
 
 
 def notice(args: argparse.Namespace) -> int:
     """Puts it up at the daemon that the command names."""
-    with connect_here(args) as space:
+    with connect_short(args, here=True) as space:
         space.request("notice", {"text": args.text})
     return 0

@@ -15,6 +15,7 @@ from dataspace import Record, Refused
 from dataspace.client.bulk.short import ShortClient
 from index.values.values import Map
 from server.cli.main import main
+from server.cli.once.get import answer
 from server.config.model import Config
 from server.config.rights import Key, Rights
 from server.daemon.serve import serve
@@ -63,8 +64,8 @@ def test_a_query_joins_what_is_there_now_and_what_was(past: tuple[DaemonProcess,
         assert short.epoch_at(micros) == epoch + 1
         assert short.epoch_at(micros - 1) == epoch
         assert short.epoch_at(0) == 0
-        assert sorted(short.query(JOIN, {}, as_of=epoch)) == sorted(before)
-        assert list(short.query(JOIN, {})) == list(rows)
+        assert sorted(answer(short, JOIN, epoch)) == sorted(before)
+        assert list(answer(short, JOIN, None)) == list(rows)
 
 
 @pytest.mark.slow

@@ -55,12 +55,15 @@ def loaded(url: str, *words: str) -> set[str]:
         ["index"],
         ["actors"],
         ["owners", "f($n)"],
+        ["groups"],
+        ["rule", "list"],
+        ["rule", "why", "f(1)"],
         ["send", "f(1)"],
         ["assert", "--durable", "me", "f(1)"],
         ["retract", "--durable", "me", "f(1)"],
         ["put", "--durable", "me", "f(1, 2)"],
     ],
-    ids=lambda words: words[0],
+    ids=lambda words: " ".join(words[:2]),
 )
 def test_a_short_command_loads_no_event_loop_and_no_database(daemon: DaemonProcess, words: list[str]) -> None:
     modules = loaded(daemon.url, *words)

@@ -22,7 +22,7 @@ CHOOSING: dict[str, list[dict[str, object]]] = {
 }
 """Arguments by which the function of a row is chosen, so that each is."""
 
-LASTING = ("cli.lasting.", "cli.demo.", "groups.commands.consume:", "topics.commands.topic:")
+LASTING = ("cli.lasting.", "cli.demo.", "groups.commands.consume:", "topics.commands:")
 """What needs an event loop."""
 
 by_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
