@@ -347,22 +347,7 @@ class RemoteSpace:
     ) -> TypedObservation[R]: ...
 
     def observe(
-        self,
-        pattern: Pattern | str,
-        *,
-        row: type[R] | None = None,
-        snapshot: bool = True,
-        after: int | None = None,
-        upto: int | None = None,
-        quiet: bool = False,
-        durable: bool = False,
-        policy: str = "conflate",
-        window: int | None = None,
-        as_of: int | None = None,
-        identity: str = "",
-        net: bool = False,
-        progress: bool = False,
-        pace: float | None = None,
+        self, pattern: Pattern | str, *, row: type[R] | None = None, **options: Unpack[Observing]
     ) -> Observation | TypedObservation[R]:
         """Observes the changes of a pattern, given as text or as a pattern.
 
@@ -380,31 +365,21 @@ class RemoteSpace:
         ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.  With ``pace``
         changes come at most once in so many seconds (the net difference, with all messages).
 
-        ``policy`` decides about changes that are not read in time: ``conflate`` (the net difference is kept),
-        ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest are dropped,
-        and a mark counts them).  If the connection was lost for so long that the log no longer holds what
-        followed, an observation that began with the state resumes with the net difference of the facts under
-        ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those epochs are
-        lost); every other ends with ``Refused("epoch-gone")``.
+        ``policy`` decides about changes that are not read in time: ``conflate`` (the net difference is kept,
+        the default), ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest
+        are dropped, and a mark counts them).  If the connection was lost for so long that the log no longer
+        holds what followed, an observation that began with the state resumes with the net difference of the
+        facts under ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those
+        epochs are lost); every other ends with ``Refused("epoch-gone")``.
 
         ``window`` fixes how many epochs are requested ahead; with 0 each read requests one, and the rest
         waits at the daemon.  By default it depends on how fast they are read, and on their shared memory.
         """
-        options = ObserveOptions.of(
-            pattern,
-            snapshot=snapshot,
-            after=after,
-            upto=upto,
-            quiet=quiet,
-            durable=durable,
-            policy=policy,
-            as_of=as_of,
-            identity=identity,
-            net=net,
-            progress=progress,
-            pace=pace,
-        )
-        observation = Observation(self._reads if quiet else self._session, options, window)
+        if unknown := options.keys() - Observing.__optional_keys__:  # the record has more, for columns
+            raise TypeError(f"RemoteSpace.observe() got an unexpected keyword argument {min(unknown)!r}")
+        window = options.pop("window", None)
+        asked = ObserveOptions.of(pattern, **options)
+        observation = Observation(self._reads if asked.quiet else self._session, asked, window)
         if row is None:
             return observation
         from dataspace.client.typed import TypedObservation
