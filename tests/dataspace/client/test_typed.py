@@ -14,6 +14,7 @@ from hypothesis import given
 
 from dataspace import Map, Record, UsageError, Value
 from dataspace.client.observations import Observing
+from dataspace.client.query.rows import Rows
 from dataspace.client.space import RemoteSpace
 from dataspace.client.typed import RowType, check_of
 from dataspace.wire.observing import ObserveOptions
@@ -179,3 +180,13 @@ def test_observe_takes_no_other_option(name: str) -> None:
     nowhere: Any = None  # it is refused before anything is sent
     with pytest.raises(TypeError, match=rf"observe\(\) got an unexpected keyword argument '{name}'"):
         RemoteSpace.observe(nowhere, "n($n)", **{name: True})  # type: ignore[call-overload]  # as it is meant
+
+
+def test_rows_of_a_class_have_their_columns_and_are_known_as_tuples_too() -> None:
+    tuples = Rows(("device", "value"), [("a", 1), ("b", 2)], 7)
+    rows = tuples.made_by(RowType(Reading, tuples.names))
+    assert list(rows) == [Reading("a", 1.0), Reading("b", 2.0)] == rows[:] and rows[1].value == 2.0
+    assert (rows.epoch, rows.names, len(rows)) == (7, ("device", "value"), 2)
+    assert list(rows.untyped) == list(tuples) and list(rows.dicts()) == list(tuples.dicts())
+    assert repr(rows) == "<2 rows at epoch 7>" and repr(tuples) == "<2 rows of device, value at epoch 7>"
+    assert repr(rows.untyped) == repr(tuples)
