@@ -45,7 +45,7 @@ dataspace/testing           dataspace/actors/engine dataspace/kernel
 dataspace/client/session    dataspace/kernel dataspace/loops dataspace/transport dataspace/wire
 dataspace/client/query      dataspace/rules/engine dataspace/rules/language dataspace/rules/relations
 dataspace/client            dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
-dataspace/client/blocking   dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/stages dataspace/topics
+dataspace/client/blocking   dataspace/client dataspace/client/session dataspace/kernel dataspace/loops dataspace/topics
 dataspace/client/bulk       dataspace/client dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
 dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/loops dataspace/transport
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.holds import Hold
@@ -47,8 +47,8 @@ from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.client.jobs import AnyJob, Jobs
-    from dataspace.client.query.rows import Rows
-    from dataspace.client.typed import RowType, TypedObservation, TypedRows
+    from dataspace.client.query.rows import Row, Rows
+    from dataspace.client.typed import RowType, TypedObservation
 
 R = TypeVar("R")
 
@@ -347,22 +347,7 @@ class RemoteSpace:
     ) -> TypedObservation[R]: ...
 
     def observe(
-        self,
-        pattern: Pattern | str,
-        *,
-        row: type[R] | None = None,
-        snapshot: bool = True,
-        after: int | None = None,
-        upto: int | None = None,
-        quiet: bool = False,
-        durable: bool = False,
-        policy: str = "conflate",
-        window: int | None = None,
-        as_of: int | None = None,
-        identity: str = "",
-        net: bool = False,
-        progress: bool = False,
-        pace: float | None = None,
+        self, pattern: Pattern | str, *, row: type[R] | None = None, **options: Unpack[Observing]
     ) -> Observation | TypedObservation[R]:
         """Observes the changes of a pattern, given as text or as a pattern.
 
@@ -380,31 +365,21 @@ class RemoteSpace:
         ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.  With ``pace``
         changes come at most once in so many seconds (the net difference, with all messages).
 
-        ``policy`` decides about changes that are not read in time: ``conflate`` (the net difference is kept),
-        ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest are dropped,
-        and a mark counts them).  If the connection was lost for so long that the log no longer holds what
-        followed, an observation that began with the state resumes with the net difference of the facts under
-        ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those epochs are
-        lost); every other ends with ``Refused("epoch-gone")``.
+        ``policy`` decides about changes that are not read in time: ``conflate`` (the net difference is kept,
+        the default), ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest
+        are dropped, and a mark counts them).  If the connection was lost for so long that the log no longer
+        holds what followed, an observation that began with the state resumes with the net difference of the
+        facts under ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those
+        epochs are lost); every other ends with ``Refused("epoch-gone")``.
 
         ``window`` fixes how many epochs are requested ahead; with 0 each read requests one, and the rest
         waits at the daemon.  By default it depends on how fast they are read, and on their shared memory.
         """
-        options = ObserveOptions.of(
-            pattern,
-            snapshot=snapshot,
-            after=after,
-            upto=upto,
-            quiet=quiet,
-            durable=durable,
-            policy=policy,
-            as_of=as_of,
-            identity=identity,
-            net=net,
-            progress=progress,
-            pace=pace,
-        )
-        observation = Observation(self._reads if quiet else self._session, options, window)
+        if unknown := options.keys() - Observing.__optional_keys__:  # the record has more, for columns
+            raise TypeError(f"RemoteSpace.observe() got an unexpected keyword argument {min(unknown)!r}")
+        window = options.pop("window", None)
+        asked = ObserveOptions.of(pattern, **options)
+        observation = Observation(self._reads if asked.quiet else self._session, asked, window)
         if row is None:
             return observation
         from dataspace.client.typed import TypedObservation
@@ -504,35 +479,17 @@ class RemoteSpace:
         """
         await (await self._topics.session()).request("end-topic", Map({"topic": topic}))
 
-    @overload
-    async def matches(self, pattern: Pattern | str, *, row: None = None) -> list[tuple[Value, ...]]: ...
-
-    @overload
-    async def matches(self, pattern: Pattern | str, *, row: type[R]) -> list[R]: ...
-
-    async def matches(
-        self, pattern: Pattern | str, *, row: type[R] | None = None
-    ) -> list[tuple[Value, ...]] | list[R]:
+    async def matches(self, pattern: Pattern | str, *, row: type[Row] | None = None) -> list[Row]:
         """Returns what matches a pattern now, as rows of captures: tuples, or with ``row`` instances of that
         dataclass or ``NamedTuple``."""
         observation = self.observe(pattern, quiet=True, window=1)
         try:
             make = None if row is None else _row_type(row, observation.names)
             state = await self._reads.patience.wait(observation.next_epoch)
-            found = state.added if state is not None else []
+            found: list[Any] = state.added if state is not None else []
             return found if make is None else [make(each) for each in found]
         finally:
             observation.close()
-
-    @overload
-    async def query(
-        self, text: str, /, *, as_of: int | datetime | None = None, row: None = None, **parameters: object
-    ) -> Rows: ...
-
-    @overload
-    async def query(
-        self, text: str, /, *, as_of: int | datetime | None = None, row: type[R], **parameters: object
-    ) -> TypedRows[R]: ...
 
     async def query(
         self,
@@ -540,9 +497,9 @@ class RemoteSpace:
         /,
         *,
         as_of: int | datetime | None = None,
-        row: type[R] | None = None,
+        row: type[Row] | None = None,
         **parameters: object,
-    ) -> Rows | TypedRows[R]:
+    ) -> Rows[Row]:
         """Returns the rows of the body of a rule, evaluated once over the facts of one epoch.
 
         ``text`` is such as ``"task($id, $who), not done($id), $id > 3"``: a row for each distinct solution,
@@ -566,13 +523,9 @@ class RemoteSpace:
             try:
                 look = steps.send(state)
             except StopIteration as end:
-                rows: Rows = await loop().run_in_thread(answered, asked, *end.value)
+                rows: Rows[Any] = await loop().run_in_thread(answered, asked, *end.value)
                 break
-        if row is None:
-            return rows
-        from dataspace.client.typed import TypedRows
-
-        return TypedRows(rows, row)
+        return rows if row is None else rows.made_by(_row_type(row, rows.names))
 
     async def epoch_at(self, time: datetime) -> int:
         """Returns the newest epoch that was made at a time or before it; a time without a zone is UTC.

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import (
-    TYPE_CHECKING,
     Any,
     Final,
     Generic,
@@ -33,22 +32,22 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    overload,
 )
 
-from dataspace.client.epoch_streams import ITERATE
+from dataspace.client.epoch_streams import ITERATE, EpochStream
 from dataspace.client.observations import Observation
+from dataspace.client.query.rows import Rows
 from dataspace.errors import UsageError
 from dataspace.kernel.changes import LOST, Change, EpochChanges, time_of
 from dataspace.loops.blocks import AsyncOnly
 from dataspace.streams.stages.functions import check_sync
-from dataspace.streams.stages.protocol import EndOfStream, Iteration
+from dataspace.streams.stages.protocol import Iteration
 from index.values.values import Map, Record, Value, key
 
-if TYPE_CHECKING:
-    from dataspace.client.query.rows import Rows
-
 R = TypeVar("R")
+
+TypedRows = Rows
+"""The former name of ``Rows`` with a class of rows."""
 
 Check: TypeAlias = Callable[[Value], Any]
 """Returns a value as the type has it; raises ``TypeError`` if it does not fit."""
@@ -97,6 +96,22 @@ class RowType(Generic[R]):
                     f"the capture {name!r} is {_shown(value)}, and {self._name}.{name} takes {_named(kind)}"
                 ) from None
         return self._row(**given)
+
+    def change(self, change: Change) -> TypedChange[R]:
+        """Returns a change with its row."""
+        return TypedChange(change, None if change.kind == LOST else self(change.captures))
+
+    def epoch(self, changes: EpochChanges) -> TypedEpoch[R]:
+        """Returns an epoch with its rows.  O(changes)."""
+        return TypedEpoch(changes, self)
+
+    def calling(self, function: Callable[[TypedChange[R]], object]) -> Callable[[Change], object]:
+        """Returns what calls a function of ``each`` with the row of a change.
+
+        Raises ``UsageError`` for an asynchronous function.
+        """
+        check_sync(function, "each", instead=ITERATE)
+        return lambda change: function(self.change(change))
 
 
 def check_of(kind: Any, where: str) -> Check:
@@ -275,11 +290,6 @@ class TypedChange(Generic[R]):
         return f"<{self.epoch} {self.kind} {self._row!r}>"
 
 
-def typed_change(change: Change, make: Callable[[tuple[Value, ...]], R]) -> TypedChange[R]:
-    """Returns a change with its row."""
-    return TypedChange(change, None if change.kind == LOST else make(change.captures))
-
-
 class TypedEpoch(Generic[R]):
     """The rows of one epoch that match one pattern: ``added``, ``messages``, ``removed``."""
 
@@ -323,25 +333,23 @@ class TypedObservation(AsyncOnly, Iteration["TypedChange[R]"], Generic[R]):
 
     async def read(self) -> TypedChange[R]:
         """Returns the next change; raises ``EndOfStream`` at the end."""
-        return typed_change(await self.untyped.read(), self.make)
+        return self.make.change(await self.untyped.read())
 
     async def each(self, function: Callable[[TypedChange[R]], object]) -> None:
         """Calls a plain function with each change; see ``Observation.each``.
 
         A row that does not fit ends the observation with ``UsageError``, as the function's own exceptions do.
         """
-        check_sync(function, "each", instead=ITERATE)
-        make = self.make
-        await self.untyped.each(lambda change: function(typed_change(change, make)))
+        await self.untyped.each(self.make.calling(function))
 
     async def next_epoch(self) -> TypedEpoch[R] | None:
         """Returns the next whole epoch, or None when the observation is complete."""
         changes = await self.untyped.next_epoch()
-        return None if changes is None else TypedEpoch(changes, self.make)
+        return None if changes is None else self.make.epoch(changes)
 
     def epochs(self) -> TypedEpochs[R]:
         """Returns the whole epochs; by default the first one is the state."""
-        return TypedEpochs(self)
+        return TypedEpochs(self.untyped.epochs(), self.make)
 
     def open(self) -> None:
         """Opens the observation now rather than at the first read."""
@@ -351,13 +359,8 @@ class TypedObservation(AsyncOnly, Iteration["TypedChange[R]"], Generic[R]):
         await self.untyped.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: types.TracebackType | None,
-    ) -> None:
-        await self.untyped.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self.untyped.__aexit__(*raised)
 
     async def aclose(self) -> None:
         """Ends the observation and waits until its interest is retracted."""
@@ -368,54 +371,20 @@ class TypedObservation(AsyncOnly, Iteration["TypedChange[R]"], Generic[R]):
         self.untyped.close()
 
 
-class TypedRows(Sequence[R]):
-    """What a query found, as rows of a class; ``untyped`` has them as tuples, for Arrow and data frames."""
-
-    __slots__ = ("_rows", "untyped")
-
-    def __init__(self, rows: Rows, row: type[R]) -> None:
-        make = RowType(row, rows.names)
-        self.untyped: Final = rows
-        self._rows: Final = [make(each) for each in rows]
-
-    @property
-    def epoch(self) -> int:
-        """The epoch whose facts were read."""
-        return self.untyped.epoch
-
-    @overload
-    def __getitem__(self, at: int) -> R: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[R]: ...
-
-    def __getitem__(self, at: int | slice) -> R | Sequence[R]:
-        return self._rows[at]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} rows at epoch {self.epoch}>"
-
-
 class TypedEpochs(AsyncOnly, Iteration["TypedEpoch[R]"], Generic[R]):
     """The whole epochs of a typed observation."""
 
     _usage = "async for epoch in space.observe(…, row=…).epochs()"
 
-    def __init__(self, observation: TypedObservation[R]) -> None:
-        self._observation: Final = observation
+    def __init__(self, epochs: EpochStream, make: RowType[R]) -> None:
+        self._epochs: Final = epochs
+        self._make: Final = make
 
     async def read(self) -> TypedEpoch[R]:
         """Returns the next epoch; raises ``EndOfStream`` at the end."""
-        epoch = await self._observation.next_epoch()
-        if epoch is None:
-            raise EndOfStream
-        return epoch
+        return self._make.epoch(await self._epochs.read())
 
     async def each(self, function: Callable[[TypedEpoch[R]], object]) -> None:
         """Calls a plain function with each epoch; see ``TypedObservation.each``."""
         check_sync(function, "each", instead=ITERATE)
-        make = self._observation.make
-        await self._observation.untyped.epochs().each(lambda epoch: function(TypedEpoch(epoch, make)))
+        await self._epochs.each(lambda epoch: function(self._make.epoch(epoch)))

@@ -10,6 +10,8 @@ from dataspace.actors.engine.actors import Facet
 from dataspace.actors.engine.fields import DerivedField, Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
+from dataspace.client.blocking.space import BlockingTypedObservation
+from dataspace.client.query.rows import Rows
 from dataspace.client.session.turns import Claim
 from dataspace.kernel.changes import Change
 from index.patterns.patterns import capture
@@ -61,7 +63,9 @@ async def conversations() -> None:
                 assert_type(change.captures, tuple[Value, ...])
         assert_type(await space.matches("present($who)"), list[tuple[Value, ...]])
         assert_type(await space.matches("reading($device, $value)", row=Reading), list[Reading])
-        assert_type((await space.query("reading($device, $value)", row=Reading))[0].value, float)
+        assert_type(await space.query("reading($device, $value)"), Rows)
+        rows: dataspace.TypedRows[Reading] = await space.query("reading($device, $value)", row=Reading)
+        assert_type(rows[0].value, float)
         async with space.observe("reading($device, $value)", row=Reading, policy="wait") as readings:
             async for reading in readings:
                 assert_type(reading.row.device, str)
@@ -80,15 +84,20 @@ def blocking() -> None:
         with space.observe("present($who)", policy="wait") as changes:
             for change in changes:
                 assert_type(change, Change)
+            assert_type(changes.next_epoch(timeout=1), dataspace.EpochChanges | None)
         with space.publish("readings") as publication:
             publication.send(1, at=1)
         with space.subscribe("readings", timeout=1.0) as epochs:
             assert_type(next(epochs), dataspace.TopicEpoch)
         assert_type(space.matches("present($who)"), list[tuple[Value, ...]])
         assert_type(space.matches("reading($device, $value)", row=Reading), list[Reading])
+        assert_type(space.query("reading($device, $value)")[0], tuple[Value, ...])
         assert_type(space.query("reading($device, $value)", row=Reading)[0].value, float)
         for typed in space.observe("reading($device, $value)", row=Reading, policy="wait"):
             assert_type(typed.row.device, str)
+        epochs_of_rows: BlockingTypedObservation[Reading] = space.observe("reading($, $)", row=Reading)
+        for epoch in epochs_of_rows.epochs():
+            assert_type(epoch.added, list[Reading])
 
 
 Present = record("present", "who")

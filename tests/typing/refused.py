@@ -34,6 +34,7 @@ async def conversations() -> None:
     async with dataspace.connect() as space:
         await space.retract("present")  # type: ignore[arg-type]  # a claim or its handle ends it
         space.observe("a($x)", row=5)  # type: ignore[call-overload]  # a row is a class
+        await space.matches("a($x)", row=5)  # type: ignore[arg-type]  # for every verb
         space.observe("a($x)", polcy="wait")  # type: ignore[call-overload]  # options have names
         claim = space.assert_(1)
         print(claim.handle)  # type: ignore[attr-defined]  # it was not awaited

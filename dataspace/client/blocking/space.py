@@ -17,13 +17,16 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
+    Any,
     Concatenate,
     Final,
     Generic,
     ParamSpec,
     Self,
+    TypeAlias,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 
@@ -33,7 +36,6 @@ from dataspace.client.blocking.jobs import BlockingJobs
 from dataspace.client.blocking.publications import BlockingPublication
 from dataspace.client.blocking.waiting import Blocking, Waiter, documented_by, waiting
 from dataspace.client.connect import connect
-from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.holds import RELEASED, Hold
 from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation, Observing
@@ -43,22 +45,22 @@ from dataspace.errors import Closed, DataspaceError, UsageError
 from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
 from dataspace.loops.blocks import BlockingBlock, BlockingOnly, blocking_block
-from dataspace.streams.stages.functions import check_sync
 from dataspace.topics.epochs import TopicEpoch
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from typing_extensions import TypeVar as DefaultingTypeVar
 
-    from dataspace.client.query.rows import Rows
-    from dataspace.client.typed import TypedChange, TypedEpoch, TypedObservation, TypedRows
+    from dataspace.client.typed import RowType, TypedChange, TypedEpoch, TypedObservation
     from index.patterns.patterns import Pattern
-    from index.values.values import Value
+
+    C = DefaultingTypeVar("C", default=Change)
+    E = DefaultingTypeVar("E", default=EpochChanges)
+else:
+    C, E = TypeVar("C"), TypeVar("E")  # defaults are for type checkers, and Python 3.11 has none
 
 P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
-E = TypeVar("E")
-F = TypeVar("F", bound=Callable[..., object])
+B = TypeVar("B")
 
 
 _LAST_SECONDS: Final = 5.0
@@ -75,8 +77,8 @@ BLOCKS: Final = {
 
 
 def entering(
-    verb: Callable[Concatenate[RemoteSpace, P], AbstractAsyncContextManager[E]],
-    form: Callable[[BlockingSpace, E], T],
+    verb: Callable[Concatenate[RemoteSpace, P], AbstractAsyncContextManager[B]],
+    form: Callable[[BlockingSpace, B], T],
     *,
     last: bool = True,
 ) -> Callable[Concatenate[BlockingSpace, P], BlockingBlock[T]]:
@@ -188,6 +190,8 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
     put = waiting(RemoteSpace.put)
     first = waiting(RemoteSpace.first)
     withdraw = waiting(RemoteSpace.withdraw)
+    matches = waiting(RemoteSpace.matches)
+    query = waiting(RemoteSpace.query)
     lock = locking(RemoteSpace.lock)
     elect = locking(RemoteSpace.elect)
     asserting = entering(RemoteSpace.asserting, lambda _space, claim: claim)
@@ -213,59 +217,17 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
 
     @documented_by(RemoteSpace.observe)
     def observe(
-        self, pattern: Pattern | str, *, row: type[T] | None = None, **options: Unpack[Observing]
-    ) -> BlockingObservation | BlockingTypedObservation[T]:
-        async def opened() -> Observation | TypedObservation[T]:
-            observation: Observation | TypedObservation[T]
-            if row is None:
-                observation = self._remote.observe(pattern, **options)
-            else:
-                observation = self._remote.observe(pattern, row=row, **options)
+        self, pattern: Pattern | str, *, row: type[Any] | None = None, **options: Unpack[Observing]
+    ) -> BlockingObservation[Any, Any]:
+        async def opened() -> Observation | TypedObservation[Any]:
+            observation = self._remote.observe(pattern, row=row, **options)
             observation.open()
             return observation
 
         observation = self._wait(opened)
         if isinstance(observation, Observation):
             return BlockingObservation(observation, self._wait)
-        return BlockingTypedObservation(observation, self._wait)
-
-    @overload
-    def matches(self, pattern: Pattern | str, *, row: None = None) -> list[tuple[Value, ...]]: ...
-
-    @overload
-    def matches(self, pattern: Pattern | str, *, row: type[T]) -> list[T]: ...
-
-    @documented_by(RemoteSpace.matches)
-    def matches(
-        self, pattern: Pattern | str, *, row: type[T] | None = None
-    ) -> list[tuple[Value, ...]] | list[T]:
-        if row is None:
-            return self._wait(self._remote.matches, pattern)
-        return self._wait(partial(self._remote.matches, pattern, row=row))
-
-    @overload
-    def query(
-        self, text: str, /, *, as_of: int | datetime | None = None, row: None = None, **parameters: object
-    ) -> Rows: ...
-
-    @overload
-    def query(
-        self, text: str, /, *, as_of: int | datetime | None = None, row: type[T], **parameters: object
-    ) -> TypedRows[T]: ...
-
-    @documented_by(RemoteSpace.query)
-    def query(
-        self,
-        text: str,
-        /,
-        *,
-        as_of: int | datetime | None = None,
-        row: type[T] | None = None,
-        **parameters: object,
-    ) -> Rows | TypedRows[T]:
-        if row is None:
-            return self._wait(partial(self._remote.query, text, as_of=as_of, **parameters))
-        return self._wait(partial(self._remote.query, text, as_of=as_of, row=row, **parameters))
+        return BlockingObservation(observation.untyped, self._wait, observation.make)
 
     def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         """Returns what an async function returns that gets the ``RemoteSpace`` of this one, before ``args``.
@@ -430,33 +392,51 @@ class BlockingLock:
         self._wait(ask)
 
 
-class BlockingObservation(BlockingOnly, Blocking[Observation]):
-    """Changes of one pattern; iterate, or call ``next_epoch`` with a timeout."""
+class BlockingObservation(BlockingOnly, Blocking[Observation], Generic[C, E]):
+    """Changes of one pattern; iterate, or call ``next_epoch`` with a timeout.
 
-    _usage = "for change in space.observe(…)"
+    With ``make`` they have rows of a class; see ``TypedObservation``.
+    """
 
-    def __init__(self, observation: Observation, wait: Waiter) -> None:
+    def __init__(self, observation: Observation, wait: Waiter, make: RowType[Any] | None = None) -> None:
         self._remote = observation
         self._wait = wait
+        self._make: Final[Any] = make  # its changes are those of C, or without it the observation's own
+        self._usage = f"for change in space.observe(…{'' if make is None else ', row=…'})"
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the captures, in order."""
         return self._remote.names
 
-    def __iter__(self) -> Iterator[Change]:
-        for epoch in self.epochs():
-            yield from epoch
+    @property
+    def untyped(self) -> BlockingObservation:
+        """The observation without a class of rows; changes read from one of them are not in the other."""
+        return BlockingObservation(self._remote, self._wait)
 
-    def epochs(self) -> Iterator[EpochChanges]:
+    def __iter__(self) -> Iterator[C]:
+        make = self._make
+        while (epoch := self._next_epoch(None)) is not None:
+            if make is None:
+                yield from epoch  # type: ignore[misc]  # C is Change then
+            else:
+                for change in epoch:
+                    yield make.change(change)
+
+    def epochs(self) -> Iterator[E]:
         """Yields whole epochs, until the observation is complete."""
         while (epoch := self.next_epoch()) is not None:
             yield epoch
 
-    def next_epoch(self, timeout: float | None = None) -> EpochChanges | None:
+    def next_epoch(self, timeout: float | None = None) -> E | None:
         """Returns the next whole epoch, or None at the end; raises ``TimeoutError`` after so many seconds,
         with no loss."""
+        epoch: Any = self._next_epoch(timeout)
+        if epoch is not None and self._make is not None:
+            epoch = self._make.epoch(epoch)
+        return cast("E | None", epoch)
 
+    def _next_epoch(self, timeout: float | None) -> EpochChanges | None:
         async def take() -> EpochChanges | None:
             if timeout is None:
                 return await self._remote.next_epoch()
@@ -466,13 +446,13 @@ class BlockingObservation(BlockingOnly, Blocking[Observation]):
 
         return self._wait(take)
 
-    def each(self, function: Callable[[Change], object]) -> None:
+    def each(self, function: Callable[[C], object]) -> None:
         """Calls a function with each change; see ``Observation.each``.
 
         It runs in the client's own thread, where no verb may be used.  Ctrl-C ends the observation.
         """
         try:
-            self._wait(self._remote.each, function)
+            self._wait(self._remote.each, function if self._make is None else self._make.calling(function))
         except KeyboardInterrupt:
             self.close()
             raise
@@ -488,50 +468,10 @@ class BlockingObservation(BlockingOnly, Blocking[Observation]):
         self.close()
 
 
-class BlockingTypedObservation(BlockingOnly, Generic[T]):
-    """Changes of one pattern as rows of a class; see ``TypedObservation``."""
-
-    _usage = "for change in space.observe(…, row=…)"
-
-    def __init__(self, observation: TypedObservation[T], wait: Waiter) -> None:
-        self.untyped: Final = BlockingObservation(observation.untyped, wait)
-        self._make = observation.make
-
-    def __iter__(self) -> Iterator[TypedChange[T]]:
-        from dataspace.client.typed import typed_change
-
-        for change in self.untyped:
-            yield typed_change(change, self._make)
-
-    def epochs(self) -> Iterator[TypedEpoch[T]]:
-        """Yields whole epochs, until the observation is complete."""
-        while (epoch := self.next_epoch()) is not None:
-            yield epoch
-
-    def next_epoch(self, timeout: float | None = None) -> TypedEpoch[T] | None:
-        """Returns the next whole epoch, or None at the end; raises ``TimeoutError`` after so many seconds,
-        with no loss."""
-        from dataspace.client.typed import TypedEpoch
-
-        changes = self.untyped.next_epoch(timeout)
-        return None if changes is None else TypedEpoch(changes, self._make)
-
-    def each(self, function: Callable[[TypedChange[T]], object]) -> None:
-        """Calls a function with each change; see ``BlockingObservation.each``."""
-        from dataspace.client.typed import typed_change
-
-        check_sync(function, "each", instead=ITERATE)
-        self.untyped.each(lambda change: function(typed_change(change, self._make)))
-
-    def close(self) -> None:
-        """Ends the observation."""
-        self.untyped.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
+if TYPE_CHECKING:
+    BlockingTypedObservation: TypeAlias = BlockingObservation[TypedChange[T], TypedEpoch[T]]
+else:
+    BlockingTypedObservation = BlockingObservation  # by its former name
 
 
 def _blocking(

@@ -11,10 +11,10 @@ Always: a value of a typed column is the value itself; ``1``, ``1.0`` and ``true
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from dataspace.errors import UsageError
 from index.patterns.text import unparse
@@ -23,36 +23,64 @@ from index.values.values import Value
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]  # its stubs are a package of their own
     import pyarrow
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
+    Row = DefaultingTypeVar("Row", default=tuple[Value, ...])
+else:
+    Row = TypeVar("Row")  # a default is for type checkers, and Python 3.11 has none
+
+T = TypeVar("T")
 
 
-class Rows(Sequence[tuple[Value, ...]]):
-    """The result of a query: a sequence of tuples, each once; ``names`` are the names of the columns."""
+class Rows(Sequence[Row], Generic[Row]):
+    """The result of a query: a sequence of rows, each once; ``names`` are the names of the columns.
 
-    __slots__ = ("_rows", "epoch", "names")
+    Rows are tuples of values, or instances of the class that the query has named.  Tables and dictionaries
+    are of the values in either case.
+    """
 
-    def __init__(self, names: tuple[str, ...], rows: Sequence[tuple[Value, ...]], epoch: int) -> None:
+    __slots__ = ("_rows", "_values", "epoch", "names")
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        rows: Sequence[tuple[Value, ...]],
+        epoch: int,
+        make: Callable[[tuple[Value, ...]], Row] | None = None,
+    ) -> None:
         self.names = names
         self.epoch = epoch
-        self._rows = rows
+        self._values = rows
+        self._rows: Sequence[Any] = rows if make is None else [make(each) for each in rows]
+
+    @property
+    def untyped(self) -> Rows:
+        """The same rows as tuples."""
+        return Rows(self.names, self._values, self.epoch)
+
+    def made_by(self, make: Callable[[tuple[Value, ...]], T]) -> Rows[T]:
+        """Returns rows that a function makes of the tuples; O(rows)."""
+        return Rows(self.names, self._values, self.epoch, make)
 
     @overload
-    def __getitem__(self, at: int) -> tuple[Value, ...]: ...
+    def __getitem__(self, at: int) -> Row: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Sequence[tuple[Value, ...]]: ...
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
 
-    def __getitem__(self, at: int | slice) -> tuple[Value, ...] | Sequence[tuple[Value, ...]]:
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
         return self._rows[at]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} rows of {', '.join(self.names)} at epoch {self.epoch}>"
+        columns = f" of {', '.join(self.names)}" if self._rows is self._values else ""
+        return f"<{len(self)} rows{columns} at epoch {self.epoch}>"
 
     def dicts(self) -> Iterator[dict[str, Value]]:
         """Yields each row as a dictionary."""
-        for row in self._rows:
+        for row in self._values:
             yield dict(zip(self.names, row, strict=True))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -61,7 +89,7 @@ class Rows(Sequence[tuple[Value, ...]]):
         A column of one kind has its type (``int64``, ``float64``, ``bool``, times in UTC; ``Int64`` and so on
         where there are nulls), any other column has the values as objects.  ``attrs["epoch"]`` is the epoch.
         """
-        return cast("pandas.DataFrame", _pandas_frame(self.names, self._rows, self.epoch))
+        return cast("pandas.DataFrame", _pandas_frame(self.names, self._values, self.epoch))
 
     def to_arrow(self) -> pyarrow.Table:
         """Returns the rows as a table of Arrow; needs pyarrow.
@@ -70,7 +98,7 @@ class Rows(Sequence[tuple[Value, ...]]):
         ``binary``, ``timestamp[us, UTC]``), with nulls where there are some.  Any other column has the text
         of its values and the metadata ``dataspace: text``.
         """
-        return cast("pyarrow.Table", _arrow_table(self.names, self._rows, self.epoch))
+        return cast("pyarrow.Table", _arrow_table(self.names, self._values, self.epoch))
 
 
 # -- columns ---------------------------------------------------------------------------------------

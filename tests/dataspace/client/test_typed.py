@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
 
 from dataspace import Map, Record, UsageError, Value
 from dataspace.client.observations import Observing
+from dataspace.client.query.rows import Rows
 from dataspace.client.space import RemoteSpace
 from dataspace.client.typed import RowType, check_of
+from dataspace.wire.observing import ObserveOptions
 from index.values.values import key
 from tests.index.strategies import anything
 
@@ -162,12 +163,30 @@ def test_a_type_that_no_value_is_of_is_refused() -> None:
         RowType(Place, ("name", "seen"))
 
 
-def test_options_of_observe_are_its_keywords() -> None:
-    import inspect
+OF_COLUMNS: Final = {"captures", "places", "asserted", "owners", "share", "columns"}
+"""Options of streams that come by the column, which ``observe`` does not open."""
 
-    keywords = {
-        name
-        for name, each in inspect.signature(RemoteSpace.observe).parameters.items()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    assert set(typing.get_type_hints(Observing)) | {"row"} == keywords
+
+def test_options_of_observe_are_those_of_its_record() -> None:
+    """A policy is given by its name and a pace in seconds; the window is the client's own."""
+    record: dict[str, object] = {each.name: each.type for each in fields(ObserveOptions)}
+    observing = {name: each.__forward_arg__ for name, each in Observing.__annotations__.items()}
+    assert set(observing) - {"window"} == set(record) - {"pattern"} - OF_COLUMNS
+    assert {name for name in observing if observing[name] != record.get(name)} == {"policy", "pace", "window"}
+
+
+@pytest.mark.parametrize("name", [*sorted(OF_COLUMNS), "nonsense"])
+def test_observe_takes_no_other_option(name: str) -> None:
+    nowhere: Any = None  # it is refused before anything is sent
+    with pytest.raises(TypeError, match=rf"observe\(\) got an unexpected keyword argument '{name}'"):
+        RemoteSpace.observe(nowhere, "n($n)", **{name: True})  # type: ignore[call-overload]  # as it is meant
+
+
+def test_rows_of_a_class_have_their_columns_and_are_known_as_tuples_too() -> None:
+    tuples = Rows(("device", "value"), [("a", 1), ("b", 2)], 7)
+    rows = tuples.made_by(RowType(Reading, tuples.names))
+    assert list(rows) == [Reading("a", 1.0), Reading("b", 2.0)] == rows[:] and rows[1].value == 2.0
+    assert (rows.epoch, rows.names, len(rows)) == (7, ("device", "value"), 2)
+    assert list(rows.untyped) == list(tuples) and list(rows.dicts()) == list(tuples.dicts())
+    assert repr(rows) == "<2 rows at epoch 7>" and repr(tuples) == "<2 rows of device, value at epoch 7>"
+    assert repr(rows.untyped) == repr(tuples)

@@ -55,5 +55,14 @@ async def test_the_blocking_client_gives_them_as_well(url: str) -> None:
                 assert next(iter(readings)).row.value == 1.0
                 with pytest.raises(TimeoutError):
                     readings.next_epoch(timeout=0.01)
+                space.assert_(Record("reading", "b", 2))
+                added = next(readings.epochs()).added
+                assert added == [Reading("b", 2.0)] and readings.untyped.names == Reading._fields
+                seen: list[float] = []
+                space.assert_(Record("reading", "c", 3))
+                space.assert_(Record("reading", "c", "warm"))
+                with pytest.raises(UsageError, match=r"Reading\.value takes float"):
+                    readings.each(lambda change: seen.append(change.row.value))
+                assert seen == [3.0]
 
     await trio.to_thread.run_sync(script)
