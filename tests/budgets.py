@@ -14,7 +14,7 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     41897  index/ dataspace/ relay/ server/
+core     41896  index/ dataspace/ relay/ server/
 groups    3163  relay/groups/ server/groups/
 topics    4116  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4078  relay/archive/ relay/objects/ server/archiving/
@@ -23,7 +23,7 @@ hosting   3250  dataspace/actors/ dataspace/running/ server/hosting/ server/conf
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1345  relay/backup/ server/copies/
 turns     1339  server/turns/ server/spaces/turns/ server/owners/publishers.py
-web       2794  server/web/ server/cli/once/inspector.py
+web       2750  server/web/ server/cli/once/inspector.py
 streams   2792  dataspace/streams/
 flows     1911  dataspace/flows/
 spark     4399  relay/spark/ dataspace/spark/

@@ -95,13 +95,13 @@ server/topics               dataspace/topics dataspace/wire relay/delivery relay
 server/groups/space         dataspace/kernel dataspace/wire relay/groups relay/journal relay/log relay/store relay/topics server/config server/lane server/logs server/owners server/parts server/pauses server/spaces server/topics
 server/groups               dataspace/kernel dataspace/wire relay/delivery relay/groups relay/store server/config server/features server/groups/space server/metrics server/sessions server/spaces server/system server/topics
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/children server/config server/features server/lane server/logs server/parts server/sessions server/spaces
-server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/owners server/pauses server/sessions server/spaces server/turns
+server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/owners server/parts server/pauses server/sessions server/spaces server/turns
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
-server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions
+server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/connections server/lane server/sessions
 server/web/inspector
-server/web/routes           dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
-server/groups/routes        dataspace/wire server/web/inner server/web/routes
-server/topics/routes        dataspace/topics dataspace/wire server/web/inner server/web/routes
+server/web/routes           dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/sessions server/web server/web/inner server/web/inspector
+server/groups/routes        dataspace/wire server/sessions server/web/inner server/web/routes
+server/topics/routes        dataspace/topics dataspace/wire server/sessions server/web/inner server/web/routes
 server/monitoring           dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/features server/home server/metrics server/owners server/parts server/sessions server/spaces server/system server/topics server/web
 server/tracing              dataspace/wire server/config server/features server/metrics server/parts server/sessions server/spaces
 server/cluster/reports      dataspace/wire server/sessions server/spaces

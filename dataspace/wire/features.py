@@ -167,9 +167,13 @@ def _seconds(features: Map, name: str) -> float:
 def _text(features: Map, name: str, default: str) -> str:
     value = features.get(name, default)
     if value.__class__ is not str or len(value) > MAX_TEXT:
-        # what it is, is not repeated: it may be a secret
-        raise ProtocolError("malformed", f"features.{name} must be text of at most {MAX_TEXT} characters")
+        raise too_long(name)
     return value
+
+
+def too_long(name: str) -> ProtocolError:
+    """Returns the error about a feature that is no text, or too long; its value may be a secret."""
+    return ProtocolError("malformed", f"features.{name} must be text of at most {MAX_TEXT} characters")
 
 
 def _pair(features: Map, name: str, what: str) -> tuple[int, bytes] | None:

@@ -37,7 +37,6 @@ async def act_on(peer: ClientPeer, packets: Iterator[p.Packet | None]) -> bool:
     """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
     count, since, slow = 0, perf_counter(), peer.shared.watch.slow_turn
     until = since + BUNDLE_SECONDS
-    sending = peer.sending
     work, is_traced = peer.work(), peer.shared.recorder is not None
     arrived = time_ns() if is_traced else 0
     try:
@@ -68,7 +67,7 @@ async def act_on(peer: ClientPeer, packets: Iterator[p.Packet | None]) -> bool:
                 await trio.lowlevel.checkpoint()
                 since = perf_counter()
                 until = since + BUNDLE_SECONDS
-            if peer.has_parted or sending.parted:  # before the next is read: after a goodbye none is
+            if peer.parted:  # before the next is read: after a goodbye none is
                 break
     finally:
         work.leave()

@@ -27,7 +27,7 @@ from dataspace.kernel.turns import KEYED
 from dataspace.transport.reactor import READ, WRITE, Deadline
 from dataspace.transport.tls import encryption_of
 from dataspace.wire import packets as p
-from dataspace.wire.session import Form, Role, Session, State
+from dataspace.wire.session import Form, Framed, Role, Session, State
 from server.connections.bundles import BUNDLE, BUNDLE_SECONDS, act_on, note_slow
 from server.sessions.peer import Peer
 from server.sessions.sending import SendQueue
@@ -82,19 +82,8 @@ class Connection:
         return self._queue(peer)
 
     def _queue(self, peer: Peer, rouse: Callable[[], None] | None = None) -> SendQueue:
-        form = self._form
-        self._sending = SendQueue(
-            self._link,
-            self._session.send,
-            over=peer.close,
-            beaten=peer.reached,
-            touch=peer.shared.flushing.touch,
-            lose=peer.lose,
-            defect=peer.defect,
-            holds=partial(peer.shared.surety.holds, peer),
-            rouse=rouse,
-            framed=None if form is None else form.framed,
-        )
+        framed = None if self._form is None else self._form.framed
+        self._sending = send_queue(peer, self._link, self._session.send, rouse=rouse, framed=framed)
         return self._sending
 
     def welcome(self, *, resumed: bool) -> None:
@@ -165,6 +154,29 @@ class Connection:
     def close(self) -> None:
         """Closes the socket at once."""
         self._link.close()
+
+
+def send_queue(
+    peer: Peer,
+    link: Link,
+    encode: Callable[[p.Packet], bytes],
+    *,
+    rouse: Callable[[], None] | None = None,
+    framed: Framed | None = None,
+) -> SendQueue:
+    """Returns the queue of what a peer is sent over a link, written as ``encode`` and ``framed`` say."""
+    return SendQueue(
+        link,
+        encode,
+        over=peer.close,
+        beaten=peer.reached,
+        touch=peer.shared.flushing.touch,
+        lose=peer.lose,
+        defect=peer.defect,
+        holds=partial(peer.shared.surety.holds, peer),
+        rouse=rouse,
+        framed=framed,
+    )
 
 
 class Patience:

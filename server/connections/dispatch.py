@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import trio
 
@@ -26,10 +26,11 @@ from dataspace.wire.features import EMPTY, MAIN, Granted, Wanted
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
 from server.config.rights import OPEN
-from server.connections.admission import admit, spoken
+from server.connections.admission import admit, heartbeat, spoken
+from server.parts import PartKey
 from server.sessions.peer import PEERS, Door, Peer
 from server.sessions.requests import OldTurns, answer
-from server.spaces.measures import heartbeat, limits_of
+from server.spaces.measures import limits_of
 from server.spaces.sessions import SessionState
 from server.turns.conditions import (
     commit_at_once,
@@ -79,14 +80,24 @@ class ClientDoor(Door, Protocol):
         """Closes the door at once."""
 
 
-class Served(NamedTuple):
+class Served:
     """What a daemon serves to its clients, by the names on the wire."""
 
-    verbs: Mapping[str, Unread]
-    streams: Mapping[str, FeederKey[Feeder]]
-    """What feeds streams of each kind; ``OBSERVE`` is that of a stream that names none."""
-    packets: Mapping[type[p.Packet], FeederKey[Feeder]]
-    """What takes further packets."""
+    def __init__(
+        self,
+        verbs: Mapping[str, Unread],
+        streams: Mapping[str, FeederKey[Feeder]],
+        packets: Mapping[type[p.Packet], FeederKey[Feeder]],
+    ) -> None:
+        self.verbs = verbs
+        self.streams = streams
+        """What feeds streams of each kind; ``OBSERVE`` is that of a stream that names none."""
+        self.packets = packets
+        """What takes further packets."""
+
+
+SERVED: Final = PartKey[Served]("served")
+"""What all peers of a daemon are served."""
 
 
 class ClientPeer(Peer):
@@ -97,7 +108,6 @@ class ClientPeer(Peer):
         shared: DaemonState,
         door: ClientDoor,
         number: int,
-        served: Served,
         *,
         trusted: bool = False,
         hosted_limits: Limits | None = None,
@@ -106,8 +116,8 @@ class ClientPeer(Peer):
         super().__init__(shared, door, number, trusted=trusted)
         self.hosted_limits: Final = hosted_limits
         self._door = door
-        self._served = served
-        self._old_turns: Final = OldTurns(self)
+        self._served: Final = shared.parts[SERVED]
+        self._old_turns: OldTurns | None = None
         self._left = False
 
     # -- life -----------------------------------------------------------------------------------------
@@ -248,6 +258,8 @@ class ClientPeer(Peer):
             case p.Turn(at) if self.own.follows:
                 self._send_on(at)
             case p.Turn(at) if at <= self.own.client.sequence:
+                if self._old_turns is None:  # few clients send a turn again
+                    self._old_turns = OldTurns(self)
                 await self._old_turns.answer(at)
             case p.Turn():
                 if is_conditional(packet):
@@ -261,27 +273,63 @@ class ClientPeer(Peer):
             case p.Request():
                 await answer(self, packet, self._served.verbs, self.limits.requests)
             case p.Hello():
-                await self._greet(packet)
+                await self._welcome(packet)
             case p.Bye():
                 self.has_parted = True  # answered at the end
             case _:  # of what nobody takes nothing follows
                 if (taken := self._served.packets.get(packet.__class__)) is not None:
                     await self.feeder(taken).hear(packet)
 
-    async def _greet(self, hello: p.Hello) -> None:
+    async def _welcome(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
         try:
-            follower = await self.shared.permit_of_follower(hello.features.get("token"))
-            admitted = admit(self.shared, hello, self.principal, OPEN if self.trusted else follower)
+            if not hello.client:
+                raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
+            wanted = Wanted.read(hello.features)
+        except ProtocolError as error:
+            self.shared.watch.login_refused(self.who, error.code, error.text)
+            raise
+        resumed = await self.greet(hello.client, hello.name, wanted)
+        hosted, own = self.hosted, self.own
+        granted = Granted(
+            heartbeat(self.limits, wanted),
+            own.grace,
+            own.secret,
+            resumed,
+            spoken(self._served.verbs, self._served.streams) if wanted.spoken else EMPTY,
+            own.follows,
+            wanted.topics and hosted.name != MAIN and self.shared.home.leads_each,
+        )
+        self.say(
+            p.Welcome(
+                p.VERSION,
+                own.number,
+                hosted.identity,
+                hosted.visibility.newest,
+                own.client.sequence,
+                limits_of(hosted, self.hosted_limits),
+                granted.packed(),
+            )
+        )
+
+    async def greet(self, client: str, name: str, wanted: Wanted) -> bool:
+        """Gives the peer what it wants, and a session; returns True if that is one to which it came back.
+
+        ``client`` is the identity under which its turns are numbered, ``name`` what it calls itself.  Raises
+        ``ProtocolError`` for a peer that is not admitted; for a wrong token only after a while.
+        """
+        try:
+            follower = await self.shared.permit_of_follower(wanted.token)
+            admitted = admit(self.shared, client, wanted, self.principal, OPEN if self.trusted else follower)
         except ProtocolError as error:
             self.shared.watch.login_refused(self.who, error.code, error.text)
             await self.quota.slow_down(self.address, error)
             raise
-        wanted, self.bearer, self.hosted = admitted.wanted, admitted.bearer, admitted.hosted
+        self.bearer, self.hosted = admitted.bearer, admitted.hosted
         self.permit, self.trusted = self.bearer.permit, self.trusted or follower is not None
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
-        self.name, self.reads, self.is_here = hello.name, wanted.reads, wanted.here
+        self.name, self.reads, self.is_here = name, wanted.reads, wanted.here
         self.shared.guests.greeted(self)
         self.quota.enter(self)
         self.state, resumed = self.hosted.sessions.greet(self, admitted.client, wanted)
@@ -289,15 +337,14 @@ class ClientPeer(Peer):
             "session %s: %r (%r) from %s, %s%s",  # quoted, so that no name writes lines of its own
             self.state.id,
             self.name,
-            hello.client,
+            client,
             self.address,
             self.principal,
             " came back" if resumed else "",
         )
-        interval = heartbeat(self.limits, wanted)
-        self.sending.beat_at(interval)
+        self.sending.beat_at(heartbeat(self.limits, wanted))
         self.door.welcome(resumed=resumed)
-        self.say(welcome(self, interval, wanted, self._served, resumed=resumed))
+        return resumed
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""
@@ -416,31 +463,17 @@ class ClientPeer(Peer):
             self.say(p.Done(number))
 
 
-def welcome(
-    peer: ClientPeer,
-    interval: float,
-    wanted: Wanted,
-    served: Served,
-    *,
-    resumed: bool,
-) -> p.Welcome:
-    """Returns the answer to a hello; ``interval`` has the seconds of its heartbeat."""
-    hosted, state = peer.hosted, peer.own
-    listed = spoken(served.verbs, served.streams) if wanted.spoken else EMPTY
-    return p.Welcome(
-        p.VERSION,
-        state.number,
-        hosted.identity,
-        hosted.visibility.newest,
-        state.client.sequence,
-        limits_of(hosted, peer.hosted_limits),
-        Granted(
-            interval,
-            state.grace,
-            state.secret,
-            resumed,
-            listed,
-            state.follows,
-            wanted.topics and hosted.name != MAIN,
-        ).packed(),
-    )
+def serve_through(
+    shared: DaemonState, door: ClientDoor, *, trusted: bool = False, hosted_limits: Limits | None = None
+) -> ClientPeer:
+    """Serves the client of a door, for which there is room (``Guests.refusal``).
+
+    A ``trusted`` client needs no token, and the process of a hosted actor has limits of its own.
+    """
+    peer = ClientPeer(shared, door, shared.guests.new_number(), trusted=trusted, hosted_limits=hosted_limits)
+    shared.counts.connections += 1
+    shared.parts[PEERS][peer.number] = peer
+    shared.guests.enter(peer)
+    shared.guests.admit(peer)
+    door.begin(peer)
+    return peer

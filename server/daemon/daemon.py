@@ -29,10 +29,10 @@ from server.cluster.directory.followers import Followers, url_of, web_url_of
 from server.cluster.directory.home import DirectoryHome
 from server.cluster.homes import contact_of
 from server.config.functions import load_functions
-from server.config.model import Config, Limits, SpaceConfig
+from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.connection import Connection, SocketReader
-from server.connections.dispatch import ClientDoor, ClientPeer, Served
+from server.connections.dispatch import SERVED, ClientDoor, ClientPeer, Served, serve_through
 from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.anew import fence_role
 from server.daemon.draining import Draining, drain_verb
@@ -158,7 +158,7 @@ class Daemon(DaemonState):
         }
         if tracing is not None:
             timed_verbs["publish"] = traced_publish(timed_verbs["publish"], tracing.recorder)
-        self.served = Served(timed_verbs, STREAMS, PACKETS)
+        self.parts.add(SERVED, Served(timed_verbs, STREAMS, PACKETS))
 
     @property
     def addresses(self) -> list[str]:
@@ -266,33 +266,13 @@ class Daemon(DaemonState):
             door = Connection(link, limits)
         else:
             door = SocketReader(link, limits, self.reactor)
-        return self.serve_through(door, trusted=True, hosted_limits=limits)
+        return serve_through(self, door, trusted=True, hosted_limits=limits)
 
     def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> ClientPeer:
         """Serves the client at the other end of a link, which writes frames, or as its ``form`` says."""
         if self.reactor is None or form is not None or not isinstance(link, SocketLink):
-            return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
-        return self.serve_through(SocketReader(link, self.limits, self.reactor), trusted=trusted)
-
-    def serve_through(
-        self, door: ClientDoor, *, trusted: bool = False, hosted_limits: Limits | None = None
-    ) -> ClientPeer:
-        """Serves a client; a ``trusted`` client needs no token, and the process of a hosted actor has
-        limits of its own."""
-        peer = ClientPeer(
-            self,
-            door,
-            self.guests.new_number(),
-            self.served,
-            trusted=trusted,
-            hosted_limits=hosted_limits,
-        )
-        self.counts.connections += 1
-        self.parts[PEERS][peer.number] = peer
-        self.guests.enter(peer)
-        self.guests.admit(peer)
-        door.begin(peer)
-        return peer
+            return serve_through(self, Connection(link, self.limits, form), trusted=trusted)
+        return serve_through(self, SocketReader(link, self.limits, self.reactor), trusted=trusted)
 
     async def accept_on(self, listener: Listener) -> None:
         """Accepts the peers of a listener until the daemon is drained, or a reload closes the listener."""
@@ -309,7 +289,7 @@ class Daemon(DaemonState):
         from server.web.connection import WebDoor  # a daemon without HTTP does not load it
         from server.web.routes.app import application
 
-        app = application(self, routes(), self.config.web.origins)
+        app = application(self, routes(), self.pages.answer, self.config.web.origins)
         return WebDoor(self, self.serve, listener, self.config.web, app, self.peers)
 
     def refusal(self, peer: str) -> str:

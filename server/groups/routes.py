@@ -15,7 +15,8 @@ from starlette.responses import Response
 from dataspace.wire.consuming import MOST_IN_FLIGHT
 from index.values.jsons import captures_json, to_json
 from index.values.values import Map, Value
-from server.web.inner import ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import inner_session
 from server.web.routes.parameters import (
     SPACE,
     Asked,
@@ -61,7 +62,7 @@ AGAIN: Final[dict[str, object]] = {
 }
 
 
-async def take(daemon: ServingDaemon, asked: Asked) -> Response:
+async def take(daemon: DaemonState, asked: Asked) -> Response:
     """Returns jobs that are the caller's until their time is over; none if none has come in time."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
         said = await read_object(daemon, asked, ("pattern", "topic", "most", "wait"))
@@ -101,7 +102,7 @@ def _job(names: tuple[str, ...], job: Value) -> dict[str, object]:
     }
 
 
-async def done(daemon: ServingDaemon, asked: Asked) -> Response:
+async def done(daemon: DaemonState, asked: Asked) -> Response:
     """Reports jobs as done; returns the epoch up to which that holds, once it is on disk."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
         said = await read_object(daemon, asked, ("deliveries",))
@@ -110,7 +111,7 @@ async def done(daemon: ServingDaemon, asked: Asked) -> Response:
     return _json({"epoch": epoch})
 
 
-async def again(daemon: ServingDaemon, asked: Asked) -> Response:
+async def again(daemon: DaemonState, asked: Asked) -> Response:
     """Gives jobs back, for anybody after a while."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
         said = await read_object(daemon, asked, ("deliveries", "after", "blame", "reason"))

@@ -193,11 +193,11 @@ class Peer(ABC):
         self.streams: dict[int, OutStream] = {}
         self.feeders: dict[FeederKey[Feeder], Feeder] = {}
         """What features do for this connection, once they are asked to."""
-        self.sending: Final = door.queue(self)
+        self.sending: Sending = door.queue(self)
         """What the client is sent."""
-        self.wake: Final = self.sending.wake
+        self.wake = self.sending.wake
         """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
-        self.accept: Final = self.sending.accept
+        self.accept = self.sending.accept
         """Called with the epoch of a turn once that is on disk."""
         self._nursery: trio.Nursery | None = None
         self._scope: trio.CancelScope | None = None
@@ -361,6 +361,12 @@ class Peer(ABC):
     def is_led(self) -> bool:
         """True if this daemon leads the space of the session."""
         return self.hosted.leads
+
+    def send_by(self, queue: Sending) -> None:
+        """Sends by another queue from now on, also what waits in the streams."""
+        self.sending, self.wake, self.accept = queue, queue.wake, queue.accept
+        for stream in self.streams.values():
+            queue.wake(stream)
 
     def resend(self) -> None:
         """Sends what was held while another daemon might have led."""

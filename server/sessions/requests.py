@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import trio
 
@@ -28,7 +28,6 @@ from dataspace.wire import packets as p
 from dataspace.wire.verbs import VERBS, Arguments
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
-from server.lane import Work
 from server.owners.turn_numbers import is_applied, refusal
 from server.sessions.peer import Peer
 from server.sessions.state import DaemonState
@@ -50,44 +49,7 @@ MOST_OLD_TURNS: Final = 8192
 """Old turns of one client that wait for an answer."""
 
 
-class Answering(Protocol):
-    """Queues answers for one connection."""
-
-    async def answer(self, number: int, value: Value, work: Work) -> None:
-        """Queues the answer to a request; a long one is packed in steps of the lane."""
-
-
-class Asker(Protocol):
-    """The connection that sends requests; ``asked`` counts those without an answer yet."""
-
-    asked: int
-
-    def say(self, packet: p.Packet) -> None:
-        """Queues a control packet."""
-
-    @property
-    def sending(self) -> Answering:
-        """Queues its answers."""
-
-    def work(self, *, begun: bool = False) -> Work:
-        """Returns a piece of background work of the connection; ``begun`` as in ``Lane.work``."""
-
-    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Runs a task that ends with the connection."""
-
-    def flush(self) -> None:
-        """Hands to the kernel what connections have to send."""
-
-
-A = TypeVar("A", bound=Asker)
-
-
-async def answer(
-    asker: A,
-    request: p.Request,
-    verbs: Mapping[str, Callable[[A, Map], Awaitable[Value | Unwritten]]],
-    most: int,
-) -> None:
+async def answer(peer: Peer, request: p.Request, verbs: Mapping[str, Unread], most: int) -> None:
     """Carries out a request: at once if later packets may depend on it, else in a task of its own.
 
     Denied if there is no such verb, or if ``most`` requests of the connection have no answer yet.
@@ -95,16 +57,16 @@ async def answer(
     verb = verbs.get(request.verb)
     if verb is None:
         said = f"no verb {request.verb!r}, known are {', '.join(sorted(verbs))}"
-        asker.say(p.Denied(request.number, "unknown-verb", said[:4000]))
-    elif asker.asked >= most:
-        said = f"{asker.asked} requests at once, the limit is limits.requests={most}"
-        asker.say(p.Denied(request.number, "limit", said))
+        peer.say(p.Denied(request.number, "unknown-verb", said[:4000]))
+    elif peer.asked >= most:
+        said = f"{peer.asked} requests at once, the limit is limits.requests={most}"
+        peer.say(p.Denied(request.number, "limit", said))
     elif request.verb in AT_ONCE:
-        asker.asked += 1
-        await _carry_out(asker, request, verb)
+        peer.asked += 1
+        await _carry_out(peer, request, verb)
     else:
-        asker.asked += 1
-        asker.start(_carry_out, asker, request, verb)
+        peer.asked += 1
+        peer.start(_carry_out, peer, request, verb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,36 +75,34 @@ class Unwritten:
 
     wait: Callable[[], Awaitable[None]]
 
-    async def written(self, _asker: object, _arguments: Map) -> Value:
+    async def written(self, _peer: object, _arguments: Map) -> Value:
         """Returns null, once the effect is on disk."""
         await self.wait()
         return None
 
 
-async def _carry_out(
-    asker: A, request: p.Request, verb: Callable[[A, Map], Awaitable[Value | Unwritten]]
-) -> None:
+async def _carry_out(peer: Peer, request: p.Request, verb: Unread) -> None:
     try:
-        value = await verb(asker, request.arguments)
+        value = await verb(peer, request.arguments)
         if isinstance(value, Unwritten):  # later packets do not wait for the disk
-            asker.asked += 1
-            asker.start(_carry_out, asker, request, value.written)
+            peer.asked += 1
+            peer.start(_carry_out, peer, request, value.written)
             return
     except (ExpectationFailed, DeliveryLost) as refusal:
-        asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], refusal.found))
+        peer.say(p.Denied(request.number, refusal.code, refusal.text[:4000], refusal.found))
     except (Refused, ProtocolError) as refusal:
-        asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], url=refusal.url))
+        peer.say(p.Denied(request.number, refusal.code, refusal.text[:4000], url=refusal.url))
     except (LogFailed, LogDamaged) as failure:
-        asker.say(p.Denied(request.number, failure.code, str(failure)[:4000]))
+        peer.say(p.Denied(request.number, failure.code, str(failure)[:4000]))
     except Closed as closed:  # while it waited for the disk, the daemon has ceased to lead
-        asker.say(p.Denied(request.number, "closing", str(closed)[:4000]))
+        peer.say(p.Denied(request.number, "closing", str(closed)[:4000]))
     except UsageError as error:
-        asker.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
+        peer.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
     else:
-        await asker.sending.answer(request.number, value, asker.work(begun=True))
+        await peer.sending.answer(request.number, value, peer.work(begun=True))
     finally:
-        asker.asked -= 1
-    asker.flush()
+        peer.asked -= 1
+    peer.flush()
 
 
 def timed(watch: Watch, name: str, verb: Verb) -> Unread:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from dataspace.kernel.limits import size_of
-from dataspace.wire.features import Wanted
 from index.values.values import Map
 from server.config.model import DURABLE
 from server.spaces.rules import rules_status
@@ -100,10 +98,3 @@ def status_of(hosted: HostedSpace) -> dict[str, object]:
         "readers": Map({each.name: each.epoch for each in readers}),
         "data": str(hosted.settings.data),
     }
-
-
-def heartbeat(limits: Limits, wanted: Wanted) -> float:
-    """Returns how often both sides must send something: what the client wants, within the limits."""
-    if wanted.heartbeat == math.inf:
-        return math.inf
-    return max(limits.heartbeat_least, min(wanted.heartbeat, limits.heartbeat_seconds))

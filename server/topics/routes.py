@@ -27,7 +27,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN
 from index.values.jsons import to_json
 from index.values.values import Map, Value
-from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import EventBatch, InnerSession, inner_session
 from server.web.routes.events import BEAT, HEADERS
 from server.web.routes.parameters import (
     Asked,
@@ -81,7 +82,7 @@ ITEMS: Final[dict[str, object]] = {
 }
 
 
-async def publish(daemon: ServingDaemon, asked: Asked) -> Response:
+async def publish(daemon: DaemonState, asked: Asked) -> Response:
     """Sends items to a topic at one time, which is over for this publisher then; makes a durable one if there
     is none."""
     topic = asked.values["topic"]
@@ -114,7 +115,7 @@ async def _shape(session: InnerSession, topic: str) -> dict[str, Value]:
     return {"topic": topic, "durable": True, **shape}
 
 
-async def subscribe(daemon: ServingDaemon, asked: Asked) -> Streaming:
+async def subscribe(daemon: DaemonState, asked: Asked) -> Streaming:
     """Returns the completed epochs of a topic as events."""
     caller, topic = asked.caller, asked.values["topic"]
     after = asked.values.get("Last-Event-ID", asked.values.get("after"))

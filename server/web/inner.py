@@ -1,8 +1,8 @@
 """Sessions of requests: a route is a door, as a socket is, and hands packets to the peer of its caller.
 
 So there is one judge of tokens and rights, one place where streams are fed and bounded, and one account of
-what a principal has: each request is a connection of its principal for as long as it takes.  Packets are
-passed as they are, in both directions.
+what a principal has: each request is a connection of its principal for as long as it takes.  Its peer is
+greeted by a call, without a hello, and packets are passed as they are, in both directions.
 
 Always: a session ends with the block that opened it, and with it its facts, interests, streams and places;
 a denial is raised with the code and the text of the wire.
@@ -13,11 +13,10 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
@@ -31,15 +30,12 @@ from dataspace.wire.session import Framed
 from index.values.values import Map, Value
 from relay.delivery.outbox import Outbox, OutStream, values_size
 from server.connections.bundles import act_on
-from server.connections.dispatch import ClientPeer
+from server.connections.connection import send_queue
+from server.connections.dispatch import ClientPeer, serve_through
 from server.lane import Work
 from server.sessions.peer import Peer
 from server.sessions.sending import SendQueue
-
-if TYPE_CHECKING:
-    from server.config.model import Limits
-    from server.lane import Lane
-
+from server.sessions.state import DaemonState
 
 WINDOW_ITEMS: Final = 1024
 WINDOW_BYTES: Final = 256 << 10
@@ -51,46 +47,6 @@ MOST_BYTES: Final = 1 << 60
 
 LINGER: Final = 1.0
 """Seconds for the route to take the last packets of a session that the daemon ends."""
-
-
-class Pages(Protocol):
-    """The pages of an operator."""
-
-    async def answer(
-        self, path: str, headers: Iterable[tuple[str, str]]
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Returns the status, the headers and the body that are answered to a GET."""
-
-
-class ServingDaemon(Protocol):
-    """The daemon, which admits and serves a session for each request."""
-
-    @property
-    def limits(self) -> Limits:
-        """The limits that the daemon was given."""
-
-    @property
-    def lane(self) -> Lane:
-        """Where background work has its turns."""
-
-    @property
-    def pages(self) -> Pages:
-        """Metrics and health."""
-
-    def refusal(self, peer: str) -> str:
-        """Returns why there is no room for another connection of a peer; empty if there is."""
-
-    def serve_through(self, door: RouteDoor) -> Peer:
-        """Serves the client of a request in a task of its own."""
-
-    def follows(self, space: str) -> bool:
-        """True if another daemon takes the turns of a space of this name."""
-
-    def check_leads(self, space: str) -> None:
-        """Raises ``Refused`` where another daemon takes the turns of the space."""
-
-    def leader_web(self, space: str) -> str:
-        """Where that other daemon serves HTTP; empty if it does not, or none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,42 +66,49 @@ class RouteDoor:
     encryption: Final = ""
     is_web: Final = False  # a route says itself where the leader is
 
-    def __init__(self, address: str) -> None:
-        self.address: Final = address
+    def __init__(self, caller: Caller, wanted: Wanted) -> None:
+        self.address: Final = caller.peer
         self.size = 0
         """Bytes of the latest steps of a producer."""
-        self.sending: RouteQueue
+        self.packets: RouteQueue
+        """What the route is sent."""
+        self._name = caller.name
+        self._wanted = wanted
         self._said: list[p.Packet] = []
         self._changed = trio.Event()
-        self._is_left = False
         self._left = trio.Event()
 
     # -- the session's end ----------------------------------------------------------------------------
 
     def queue(self, peer: Peer) -> RouteQueue:
         """Returns the queue of packets for the route."""
-        self.sending = RouteQueue(peer)
-        return self.sending
+        self.packets = RouteQueue(peer)
+        return self.packets
 
     def welcome(self, *, resumed: bool) -> None:
-        """Notes nothing: a request has a new session."""
+        """Tells the route that its session has begun; a request has a new one."""
+        self.packets.begin()
 
     def begin(self, peer: ClientPeer) -> None:
         """Begins to take packets, in the task of the peer."""
-        peer.start(self.sending.run)
+        peer.start(self.packets.run)
 
     async def read(self, peer: ClientPeer) -> bool | None:
-        """Acts on the packets of the route until it has left; returns True, as none can be lost."""
-        while not self._left.is_set():
-            some, self._said = self._said, []
-            if some:
-                await act_on(peer, iter(some))
-                peer.flush()
-                await peer.hosted.commits.wait_room()
-            elif not self._left.is_set():
+        """Begins the session, and acts on the packets of the route until it has left.
+
+        Returns True, as none can be lost.  Raises ``ProtocolError`` for a caller that is not admitted.
+        """
+        await peer.greet(f"~http-{uuid.uuid4().hex}", self._name, self._wanted)
+        while True:
+            peer.flush()
+            await peer.hosted.commits.wait_room()
+            while not self._said and not self._left.is_set():
                 await self._changed.wait()
                 self._changed = trio.Event()
-        return True
+            if self._left.is_set():
+                return True
+            some, self._said = self._said, []
+            await act_on(peer, iter(some))
 
     async def linger(self, _peer: ClientPeer) -> None:
         """Returns once the route has left, which takes the last packets before."""
@@ -154,7 +117,7 @@ class RouteDoor:
 
     def close(self) -> None:
         """Ends the queue of packets."""
-        self.sending.close()
+        self.packets.close()
 
     # -- the route's end ------------------------------------------------------------------------------
 
@@ -171,22 +134,17 @@ class RouteDoor:
 
 
 class InnerSession:
-    """A session that has been welcomed, with one stream at a time."""
+    """A session that has begun, with one stream at a time."""
 
-    def __init__(self, door: RouteDoor) -> None:
-        self.welcome: p.Welcome
+    def __init__(self, peer: Peer, door: RouteDoor, epoch: int) -> None:
+        self.identity: Final = peer.hosted.identity
+        """The identity of its space."""
+        self.epoch: Final = epoch
+        """The newest epoch of the space when the session began."""
+        self.actions_per_turn: Final = peer.hosted.space.limits.actions_per_turn
         self._door = door
         self._requests = 0
         self._streams = 0
-
-    async def greet(self, caller: Caller, space: str, heartbeat: float, *, here: bool = False) -> None:
-        """Says hello; raises ``ProtocolError`` if the daemon does not admit the caller."""
-        hosted = MAIN if space == SYSTEM else space
-        wanted = Wanted(heartbeat=heartbeat, space=hosted, token=caller.token, reads=True, here=here)
-        self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", caller.name, wanted.packed()))
-        welcome = await self.next()
-        assert isinstance(welcome, p.Welcome)  # the first packet, if it is no goodbye
-        self.welcome = welcome
 
     def say(self, packet: p.Packet) -> None:
         """Passes a packet to the session."""
@@ -197,7 +155,7 @@ class InnerSession:
 
         Raises ``ProtocolError`` for a goodbye with a reason, and ``Broken`` for one without.
         """
-        return _checked(await self._door.sending.next())
+        return _checked(await self._door.packets.next())
 
     async def request(self, verb: str, arguments: dict[str, Value]) -> Value:
         """Returns the answer to one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
@@ -237,26 +195,21 @@ class InnerSession:
         self.say(p.Open(self._streams, Map(spec), *reading.credit))
         return reading
 
-    def rest(self) -> Iterator[p.Packet | EventBatch]:
-        """Yields what has come already; raises as ``next`` does."""
-        while (packet := self._door.sending.next_nowait()) is not None:
-            yield _checked(packet)
-
     async def pour(
         self, link: Link, control: Control, framed: Framed, *, is_over: Callable[[], bool], stalled: float
     ) -> None:
         """Connects the stream of the session to a link, past the route, until the text is over.
 
-        Nothing may be on its way to the route (``rest``).  Raises ``OSError`` for a client that takes
-        nothing for ``stalled`` seconds, and where the session ends before.
+        ``control`` returns the text for a packet that is no value, ``framed`` for values.  Raises ``OSError``
+        for a client that takes nothing for ``stalled`` seconds, and where the session ends before.
         """
-        self._door.sending.pour(link, control, framed)
+        poured = self._door.packets.pour(link, control, framed)
         self.say(p.Ask(self._streams, MOST_ITEMS, MOST_BYTES))
-        await self._door.sending.wait_poured(is_over, stalled)
+        await self._door.packets.wait_poured(poured, is_over, stalled)
 
     def poured(self) -> None:
         """Notes that the text which is written past the route is over."""
-        self._door.sending.over()
+        self._door.packets.notify()
 
 
 def _checked(packet: p.Packet | EventBatch) -> p.Packet | EventBatch:
@@ -307,7 +260,7 @@ class Reading:
 
 @asynccontextmanager
 async def inner_session(
-    daemon: ServingDaemon,
+    daemon: DaemonState,
     caller: Caller,
     space: str = MAIN,
     *,
@@ -316,26 +269,27 @@ async def inner_session(
 ) -> AsyncIterator[InnerSession]:
     """Opens a session for the block, and waits at its end until the daemon has ended it.
 
-    With ``here`` it asks about the daemon itself.
-
-    Raises ``Refused`` or ``ProtocolError`` for a caller that is not admitted.
+    With ``here`` it asks about the daemon itself.  Raises ``NotAdmitted`` for a caller that is not admitted.
     """
     with caller.lent():
-        refusal = daemon.refusal(caller.peer)
+        refusal = daemon.guests.refusal(caller.peer)
         if refusal:
             raise NotAdmitted("limit", refusal)
-        door = RouteDoor(caller.peer)
-        served = daemon.serve_through(door)
-        session = InnerSession(door)
+        about = MAIN if space == SYSTEM else space
+        door = RouteDoor(
+            caller, Wanted(heartbeat=heartbeat, space=about, token=caller.token, reads=True, here=here)
+        )
+        peer = serve_through(daemon, door)
         try:
             try:
-                await session.greet(caller, space, heartbeat, here=here)
+                begun = _checked(await door.packets.next())
             except ProtocolError as error:
                 raise NotAdmitted(error.code, error.text, error.url) from None
-            yield session
+            assert isinstance(begun, p.Reached)  # the first packet, if it is no goodbye
+            yield InnerSession(peer, door, begun.epoch)
         finally:
             door.leave()
-            await served.wait_ended()
+            await peer.wait_ended()
 
 
 class NotAdmitted(Refused):
@@ -378,12 +332,16 @@ class RouteQueue:
 
     A route takes packets as they are, and the values of a stream in batches, which stay packed until they are
     wanted: many event streams observe the same pattern, and share the text that was made of the same bytes. A
-    session may also *pour*: from then on it writes text to the link of its client by itself, as the session
-    of a socket writes frames.
+    session may also *pour*: from then on its peer has another queue, which writes text to the link of the
+    client, as the queue of a socket writes frames.
 
     Always: values leave their streams only as the route takes them, so a route that does not read holds them
     back; nothing comes after a goodbye.
     """
+
+    is_touched: Final = False  # a route takes packets when it likes
+    sent: Final = 0
+    unheard: Final = 0
 
     def __init__(self, peer: Peer) -> None:
         self._peer: Final = peer
@@ -391,40 +349,26 @@ class RouteQueue:
         self._kept = deque[p.Packet | EventBatch]()
         self._changed = trio.Event()
         self._rearmed = trio.Event()
-        """Set when ``run`` must look at its deadline again, or a link is there."""
+        """Set when ``run`` must look at its deadline again, or the peer has another queue."""
         self._interval = self._next_beat = math.inf
         self._is_quiet = True
-        self._poured: SendQueue | None = None
         self._is_closed = False
         self.parted = False
         """True once there was a goodbye, after which nothing is sent."""
 
     # -- the session's end ----------------------------------------------------------------------------
 
-    @property
-    def is_touched(self) -> bool:
-        """True if the next flush includes this queue."""
-        return self._poured is not None and self._poured.is_touched
-
-    @property
-    def sent(self) -> int:
-        """Bytes that the client's socket has taken, past the route."""
-        return 0 if self._poured is None else self._poured.sent
-
-    @property
-    def unheard(self) -> int:
-        """The approximate bytes that wait for the client's socket, past the route."""
-        return 0 if self._poured is None else self._poured.unheard
+    def begin(self) -> None:
+        """Tells the route that the session has begun, by the newest epoch; held as other packets are."""
+        self.say(p.Reached(self._peer.hosted.visibility.newest, ()))
 
     def is_blocked(self) -> bool:
-        """True if bytes wait for the client's socket, past the route."""
-        return self._poured is not None and self._poured.is_blocked()
+        """Returns False: a route has no socket."""
+        return False
 
     def say(self, packet: p.Packet) -> None:
         """Passes a control packet on; does nothing after a goodbye."""
-        if self._poured is not None:
-            self._poured.say(packet)
-        elif not self.parted:
+        if not self.parted:
             self._keep(packet)
 
     async def wait_drained(self) -> None:
@@ -441,28 +385,22 @@ class RouteQueue:
 
     def wake(self, stream: OutStream) -> None:
         """Notes that a stream has something to send."""
-        if self._poured is not None:
-            self._poured.wake(stream)
+        if self._peer.sending is not self:  # what waits in a stream keeps the queue with which it was opened
+            self._peer.wake(stream)
         else:
             self._outbox.wake(stream)
-            self._notify()
+            self.notify()
 
     def touch(self) -> None:
         """Wakes the route, which takes held packets."""
-        if self._poured is not None:
-            self._poured.touch()
-        else:
-            self._notify()
+        self.notify()
 
     def part(self, code: str, text: str, url: str = "") -> None:
         """Passes on a goodbye, and nothing after it."""
-        if self._poured is not None:
-            self._poured.part(code, text, url)
-        else:
-            if self._peer.shared.surety.holds(self._peer):
-                self._kept.clear()
-            self.say(p.Bye(code, text, url))
-            self._outbox.end()
+        if self._peer.shared.surety.holds(self._peer):
+            self._kept.clear()
+        self.say(p.Bye(code, text, url))
+        self._outbox.end()
         self.parted = True
 
     def forget(self) -> None:
@@ -474,16 +412,11 @@ class RouteQueue:
         self._rearmed.set()
 
     def flush(self) -> None:
-        """Writes what the client's socket takes, past the route."""
-        if self._poured is not None:
-            self._poured.flush()
+        """Does nothing: a route takes packets when it likes."""
 
     async def run(self) -> None:
         """Passes on the progress of streams in each interval, until cancelled."""
-        while self._poured is None:
-            with trio.move_on_at(self._next_beat):
-                await self._rearmed.wait()
-            self._rearmed = trio.Event()
+        while self._peer.sending is self:
             if self._next_beat <= trio.current_time():
                 self._next_beat += self._interval
                 for packet in self._peer.reached():
@@ -491,12 +424,15 @@ class RouteQueue:
                 if self._is_quiet:
                     self.say(p.Ping(0))
                 self._is_quiet = True
-        await self._poured.run()
+            with trio.move_on_at(self._next_beat):
+                await self._rearmed.wait()
+            self._rearmed = trio.Event()
+        await self._peer.sending.run()
 
     def close(self) -> None:
         """Ends the queue: packets passed on before can still be taken."""
         self._is_closed = True
-        self._notify()
+        self.notify()
 
     # -- the route's end ------------------------------------------------------------------------------
 
@@ -523,35 +459,26 @@ class RouteQueue:
         self._is_quiet = False
         return self._kept.popleft()
 
-    def pour(self, link: Link, control: Control, framed: Framed) -> None:
-        """Writes to this link from now on; the route must have taken all packets that it was passed.
-
-        ``control`` returns the text for a packet which is no value, and ``framed`` for values.
-        """
-        peer = self._peer
-        self._poured = SendQueue(
-            link,
-            control,
-            over=peer.close,
-            beaten=peer.reached,
-            touch=peer.shared.flushing.touch,
-            lose=peer.lose,
-            defect=peer.defect,
-            holds=partial(peer.shared.surety.holds, peer),
-            framed=framed,
-        )
-        self._poured.beat_at(self._interval)
-        for stream in peer.streams.values():
-            self._poured.wake(stream)
+    def pour(self, link: Link, control: Control, framed: Framed) -> SendQueue:
+        """Gives the peer another queue, which writes to a link, what is kept first; returns it."""
+        poured = send_queue(self._peer, link, control, framed=framed)
+        poured.beat_at(self._interval)
+        for packet in self._kept:
+            if isinstance(packet, p.Bye):
+                poured.part(*packet)
+            else:
+                assert not isinstance(packet, EventBatch)  # the route takes each in the step that makes it
+                poured.say(packet)
+        self._peer.send_by(poured)
+        self._peer.flush()
         self._rearmed.set()
+        return poured
 
-    async def wait_poured(self, is_over: Callable[[], bool], stalled: float) -> None:
+    async def wait_poured(self, poured: SendQueue, is_over: Callable[[], bool], stalled: float) -> None:
         """Returns once all of a text that is over was taken.
 
         Raises ``OSError`` if the client takes nothing for ``stalled`` seconds, or the session ends before.
         """
-        poured = self._poured
-        assert poured is not None  # since ``pour``
         sent, since = poured.sent, trio.current_time()
         while not is_over() or poured.is_blocked():
             if self._is_closed:
@@ -564,22 +491,19 @@ class RouteQueue:
             elif now - since >= stalled:
                 raise TimeoutError(f"the client has read nothing for {stalled:g} s")
 
-    def over(self) -> None:
-        """Wakes the route, since the text that is poured is over."""
-        self._notify()
+    def notify(self) -> None:
+        """Wakes the route, which looks again."""
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
     # -------------------------------------------------------------------------------------------------
 
     def _keep(self, packet: p.Packet) -> bytes:
         self._kept.append(packet)
-        self._notify()
+        self.notify()
         return b""
 
     def _keep_batch(self, stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
         size = values_size(stream, first, count, body, left)
         self._kept.append(EventBatch(stream, count, body, size))
         return _ONE, size
-
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()

@@ -40,6 +40,7 @@ from dataspace.wire.verbs import MEMBER, VERBS, RequestVerb, Subject, is_of_daem
 from index.values.values import Map, Record, Value
 from server.config.model import Config
 from server.config.rights import RIGHTS, Key, Rights
+from server.connections.dispatch import SERVED
 from server.daemon import serve as serving
 from server.daemon.daemon import Daemon
 from server.groups.space.part import GROUPS
@@ -284,8 +285,8 @@ class Noted(Daemon):
         host = here()
         assert host is not None  # daemons are on hosts
         self.scene.serving[host.title] = self
-        verbs = {name: self._noted(host.name, verb) for name, verb in self.served.verbs.items()}
-        self.served = self.served._replace(verbs=verbs)
+        served = self.parts[SERVED]
+        served.verbs = {name: self._noted(host.name, verb) for name, verb in served.verbs.items()}
 
     def _noted(self, host: str, verb: Any) -> Any:
         async def asked(peer: Any, arguments: Map) -> Value:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 import trio
@@ -24,7 +24,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dataspace.errors import DataspaceError, UsageError
 from dataspace.version import __version__
 from dataspace.wire.features import MAIN
-from server.web.inner import ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import inner_session
 from server.web.inspector.files import files
 from server.web.routes.parameters import Asked, Parameter
 from server.web.routes.problems import MEDIA_TYPE, Problem, answer_of
@@ -41,12 +42,19 @@ ASKED: Final = ("Authorization", "Content-Type", "If-None-Match", "Last-Event-ID
 
 PREFLIGHT_SECONDS: Final = 600
 
+Pages: TypeAlias = Callable[
+    [str, Iterable[tuple[str, str]]], Awaitable[tuple[int, list[tuple[str, str]], bytes]]
+]
+"""Returns the status, the headers and the body of a page of an operator, from its path and the headers."""
 
-def application(daemon: ServingDaemon, rows: Sequence[Row], origins: Sequence[str] = ()) -> ASGIApp:
+
+def application(
+    daemon: DaemonState, rows: Sequence[Row], pages: Pages, origins: Sequence[str] = ()
+) -> ASGIApp:
     """Returns the ASGI application of a daemon; pages of these ``origins`` may read its answers (CORS)."""
     routes = [_route(row.path, row.methods, _endpoint(daemon, row)) for row in rows]
     routes.append(_route(DESCRIPTION, READ, _describe(rows)))
-    routes += [_route(path, READ, _page(daemon)) for path in PAGES]
+    routes += [_route(path, READ, _page(daemon, pages)) for path in PAGES]
     routes += [_route(path, READ, answer) for path, answer in files().items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
     app.state.leader_web = daemon.leader_web
@@ -70,7 +78,7 @@ def _route(path: str, methods: Sequence[str], endpoint: Callable[[Request], Awai
     return route
 
 
-def _endpoint(daemon: ServingDaemon, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
+def _endpoint(daemon: DaemonState, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
         try:
             asked = Asked(request, row.parameters)
@@ -87,10 +95,10 @@ def _endpoint(daemon: ServingDaemon, row: Row) -> Callable[[Request], Awaitable[
     return endpoint
 
 
-def _page(daemon: ServingDaemon) -> Callable[[Request], Awaitable[ASGIApp]]:
+def _page(daemon: DaemonState, pages: Pages) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
         try:
-            return await page(daemon, request)
+            return await page(daemon, pages, request)
         except DataspaceError as error:
             return answer_of(error)
 
@@ -137,7 +145,7 @@ METRICS: Final = "/metrics"
 PAGES: Final = (METRICS, "/healthz", "/readyz")
 
 
-async def page(daemon: ServingDaemon, request: Request) -> Response:
+async def page(daemon: DaemonState, pages: Pages, request: Request) -> Response:
     """Returns one of ``PAGES``; raises ``Problem`` where metrics cannot be written, or may not be seen."""
     path = request.url.path
     if path == METRICS:
@@ -145,7 +153,7 @@ async def page(daemon: ServingDaemon, request: Request) -> Response:
             await session.request("sessions", {"most": 0})  # the right that it needs is the one to inspect
     try:
         asked = f"{path}?{request.url.query}"
-        status, headers, body = await daemon.pages.answer(asked, request.headers.items())
+        status, headers, body = await pages(asked, request.headers.items())
     except UsageError as error:
         raise Problem("bad-request", str(error), 501) from None
     return Response(body, status, dict(headers))

@@ -18,14 +18,14 @@ import orjson
 import trio
 
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused
-from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.observing import MOST_PACE
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
 from relay.delivery.outbox import values_size
-from server.web.inner import EventBatch, InnerSession, Reading, ServingDaemon, decoded, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import EventBatch, InnerSession, Reading, decoded, inner_session
 from server.web.routes.parameters import IDENTITY, PATTERN, POLICY, SPACE, Asked, Parameter, Position
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.streaming import EpochWriter, Out, Streaming, chunk, part_of
@@ -76,7 +76,7 @@ LAST: Final = Parameter(
 PARAMETERS: Final = (SPACE, PATTERN, *OPTIONS, WINDOW, LAST)
 
 
-async def observe(daemon: ServingDaemon, asked: Asked) -> Streaming:
+async def observe(daemon: DaemonState, asked: Asked) -> Streaming:
     """Returns the changes of a pattern as events."""
     caller, last, window = asked.caller, asked.values.get("Last-Event-ID"), asked.values.get("window")
     if window is not None and not 1 <= window <= MOST_AHEAD:
@@ -88,7 +88,7 @@ async def observe(daemon: ServingDaemon, asked: Asked) -> Streaming:
 
     async def run(out: Out) -> None:
         async with inner_session(daemon, caller, asked.space, heartbeat=BEAT) as session:
-            is_here = last is not None and session.welcome.space.startswith(last.identity)
+            is_here = last is not None and session.identity.startswith(last.identity)
             if last is not None and is_here and spec.get("upto", last.number + 1) <= last.number:
                 out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
                 return
@@ -126,7 +126,7 @@ class EventStream:
         """True once the last event was written past the route."""
         self._told = -1 if last is None else last.number
         own = spec["space"] == SYSTEM  # whose epochs are times, and are not counted anew
-        self._of = b"" if own else b"-" + session.welcome.space[:IDENTITY].encode()
+        self._of = b"" if own else b"-" + session.identity[:IDENTITY].encode()
         """The end of an id: which space its epoch is of."""
         self._events = EventTexts(capture_names(spec["pattern"]), self._of)
         self._reading = self._open()
@@ -142,24 +142,18 @@ class EventStream:
                 packet = await self._next()
                 await self._tell(packet)
                 if self._out.link is not None and self._may_pour and isinstance(packet, EventBatch):
-                    await self._pour_into(self._out.link)
+                    await self._session.pour(
+                        self._out.link,
+                        self._control,
+                        self._framed,
+                        is_over=lambda: self._is_over,
+                        stalled=self._stalled,
+                    )
                     return
         except DataspaceError as error:
             if not self._out.started:
                 raise
             await self._write(self._problem(problem_of(error)))
-
-    async def _pour_into(self, link: Link) -> None:
-        """Makes the session write the events to the client directly, as to one of a WebSocket."""
-        for packet in self._session.rest():
-            if isinstance(packet, p.Error):
-                raise Refused(packet.code, packet.text, packet.url)
-            await self._tell(packet)
-            if isinstance(packet, p.Done):
-                return
-        await self._session.pour(
-            link, self._control, self._framed, is_over=lambda: self._is_over, stalled=self._stalled
-        )
 
     def _framed(self, stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
         """Returns the chunk of a frame of values, and what the frame costs in credit."""

@@ -11,7 +11,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from index.patterns.patterns import capture_names
 from index.values.values import Value
-from server.web.inner import EventBatch, InnerSession, Reading, ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import EventBatch, InnerSession, Reading, inner_session
 from server.web.routes.parameters import IDENTITY, PATTERN, SPACE, Asked, Parameter
 from server.web.routes.streaming import Out, Part, Streaming, part_of, rows_json, time_json
 
@@ -24,7 +25,7 @@ IF_NONE_MATCH: Final = Parameter(
 PARAMETERS: Final = (SPACE, PATTERN, AS_OF, IF_NONE_MATCH)
 
 
-async def facts(daemon: ServingDaemon, asked: Asked) -> Streaming:
+async def facts(daemon: DaemonState, asked: Asked) -> Streaming:
     """Returns what matches a pattern, as rows of captures."""
     caller, known = asked.caller, asked.values.get("If-None-Match", "")
 
@@ -103,7 +104,7 @@ def _tag(session: InnerSession, space: str, epoch: int | None = None) -> str:
     """Returns the entity tag of a state; empty for the space that has no log, and no epochs of its own."""
     if space == SYSTEM:
         return ""
-    return f'"{session.welcome.epoch if epoch is None else epoch}-{session.welcome.space[:IDENTITY]}"'
+    return f'"{session.epoch if epoch is None else epoch}-{session.identity[:IDENTITY]}"'
 
 
 def _is_among(tag: str, known: str) -> bool:

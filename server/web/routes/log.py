@@ -10,7 +10,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.observing import of_another_space
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
-from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import EventBatch, InnerSession, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter, Position
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.streaming import EpochWriter, Out, Streaming, change_line, part_of
@@ -31,7 +32,7 @@ TOGETHER: Final = 100
 HEADERS: Final = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
 
 
-async def log(daemon: ServingDaemon, asked: Asked) -> Streaming:
+async def log(daemon: DaemonState, asked: Asked) -> Streaming:
     """Returns the epochs of a range in which something matched, one in each line."""
     caller = asked.caller
     first, last = asked.values.get("from"), asked.values.get("until")
@@ -52,8 +53,8 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
     newest, oldest = frontier["epoch"], frontier["oldest"]
     assert isinstance(newest, int) and isinstance(oldest, int)  # as well
     first = asked.values.get("from", Position(oldest))
-    if not session.welcome.space.startswith(first.identity):
-        raise Problem("epoch-lost", of_another_space(first.identity, session.welcome.space))
+    if not session.identity.startswith(first.identity):
+        raise Problem("epoch-lost", of_another_space(first.identity, session.identity))
     after = max(0, first.number - 1)
     upto = min(asked.values.get("until", newest), newest)
     if asked.values.get("who"):

@@ -25,7 +25,8 @@ from index.patterns.text import parse, parse_pattern
 from index.values.jsons import to_json
 from index.values.values import Value
 from server.config.principals import Principal
-from server.web.inner import Caller, ServingDaemon
+from server.sessions.state import DaemonState
+from server.web.inner import Caller
 from server.web.jsons import reading, value_of
 from server.web.routes.problems import Problem
 
@@ -220,7 +221,7 @@ SMALL: Final = 32
 """Elements of an array that are read in one step, if they are small."""
 
 
-async def read_object(daemon: ServingDaemon, asked: Asked, known: Iterable[str]) -> dict[str, Any]:
+async def read_object(daemon: DaemonState, asked: Asked, known: Iterable[str]) -> dict[str, Any]:
     """Returns the JSON object in a body, which has no other keys than those ``known``; raises ``Problem``."""
     request = asked.request
     coding = request.headers.get("content-encoding", "identity").strip().lower()
@@ -241,7 +242,7 @@ async def read_object(daemon: ServingDaemon, asked: Asked, known: Iterable[str])
     return said
 
 
-async def in_steps(daemon: ServingDaemon, asked: Asked, steps: Steps[T]) -> T:
+async def in_steps(daemon: DaemonState, asked: Asked, steps: Steps[T]) -> T:
     """Does the steps of reading a body, and returns their value; requests of one address share its turns."""
     return await daemon.lane.work(Principal.of_peer(asked.caller.peer)).do(steps)
 

@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp
 
-from server.web.inner import ServingDaemon
+from server.sessions.state import DaemonState
 from server.web.routes.parameters import Asked, Parameter
 
-Answer: TypeAlias = Callable[[ServingDaemon, Asked], Awaitable[ASGIApp]]
+Answer: TypeAlias = Callable[[DaemonState, Asked], Awaitable[ASGIApp]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
 from index.values.jsons import Json, to_json
 from index.values.values import Map, Value
-from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import EventBatch, InnerSession, inner_session
 from server.web.routes.parameters import SPACE, Asked, Parameter
 from server.web.routes.streaming import part_of
 
@@ -31,29 +32,29 @@ RULES: Final = (SPACE,)
 STATUS: Final = (WITHIN,)
 
 
-async def why(daemon: ServingDaemon, asked: Asked) -> Response:
+async def why(daemon: DaemonState, asked: Asked) -> Response:
     """Returns the proof of a fact, a row for each step; none if it does not hold."""
     return await _ask(daemon, asked, "why", asked.values["fact"])
 
 
-async def why_not(daemon: ServingDaemon, asked: Asked) -> Response:
+async def why_not(daemon: DaemonState, asked: Asked) -> Response:
     """Returns what is missing for a fact to be derived, a row for each rule."""
     return await _ask(daemon, asked, "why-not", asked.values["pattern"])
 
 
-async def explain(daemon: ServingDaemon, asked: Asked) -> Response:
+async def explain(daemon: DaemonState, asked: Asked) -> Response:
     """Returns how the rules run: their plans, counts and costs, a row for each."""
     return await _ask(daemon, asked, "explain", None)
 
 
-async def _ask(daemon: ServingDaemon, asked: Asked, question: str, about: Value) -> Response:
+async def _ask(daemon: DaemonState, asked: Asked, question: str, about: Value) -> Response:
     async with inner_session(daemon, asked.caller, asked.space) as session:
         arguments: dict[str, Value] = {"ask": question, "about": about, "form": "rows"}
         answer = await session.request("rules", arguments)
     return _json({"rows": to_json(answer)})
 
 
-async def rules(daemon: ServingDaemon, asked: Asked) -> Response:
+async def rules(daemon: DaemonState, asked: Asked) -> Response:
     """Returns the texts that are rules, by name, and which are suspended and why."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
         texts = await _matches(session, asked.space, "rule($name:str, $text:str)")
@@ -81,7 +82,7 @@ async def _matches(session: InnerSession, space: str, pattern: str) -> list[tupl
                     return rows
 
 
-async def status(daemon: ServingDaemon, asked: Asked) -> Response:
+async def status(daemon: DaemonState, asked: Asked) -> Response:
     """Returns counts, bytes and times of the daemon and of one space."""
     async with inner_session(daemon, asked.caller, asked.values.get("space", MAIN), here=True) as session:
         return _json({"status": to_json(await session.request("status", {}))}["status"])

@@ -27,7 +27,8 @@ from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import MAX_TEXT
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
-from server.web.inner import InnerSession, ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import InnerSession, inner_session
 from server.web.routes.parameters import (
     SPACE,
     Asked,
@@ -140,7 +141,7 @@ TOO_MUCH: Final = 422
 """The status of the code ``limit`` where a turn is too much as it is: to send it again is of no use."""
 
 
-async def turns(daemon: ServingDaemon, asked: Asked) -> Response:
+async def turns(daemon: DaemonState, asked: Asked) -> Response:
     """Commits actions as one turn of an owner; returns its epoch once it is on disk."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
         said = await read_object(daemon, asked, MEMBERS)
@@ -151,7 +152,7 @@ async def turns(daemon: ServingDaemon, asked: Asked) -> Response:
             made = await in_steps(daemon, asked, read_each(expect, "expect", _expectation))
             arguments["expect"] = tuple([each.packed() for each in made])
             names = [capture_names(each.pattern) for each in made]
-        listed = read_list(said, "actions", _most(session))
+        listed = read_list(said, "actions", session.actions_per_turn)
         operations = await in_steps(daemon, asked, read_each(listed, "actions", _packed))
         count = sum([pairs for pairs, _ in operations])
         arguments["keys"] = (array_head(count) + b"".join([packed for _, packed in operations]),)
@@ -164,11 +165,11 @@ async def turns(daemon: ServingDaemon, asked: Asked) -> Response:
         return await _epoch(_published(session, arguments), names)
 
 
-async def messages(daemon: ServingDaemon, asked: Asked) -> Response:
+async def messages(daemon: DaemonState, asked: Asked) -> Response:
     """Sends messages in one turn; returns its epoch once it is on disk."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
         said = await read_object(daemon, asked, ["messages"])
-        listed = read_list(said, "messages", _most(session))
+        listed = read_list(said, "messages", session.actions_per_turn)
         values = await in_steps(daemon, asked, read_each(listed, "messages", read_fact))
         actions = tuple([(SEND, value) for value in values])
         traceparent = asked.values.get("traceparent", "")[:MAX_TEXT]
@@ -180,12 +181,6 @@ async def _published(session: InnerSession, arguments: dict[str, Value]) -> Valu
     answer = await session.request("publish", arguments)
     assert isinstance(answer, Map)  # by WIRE.md
     return answer["epoch"]
-
-
-def _most(session: InnerSession) -> int:
-    most = session.welcome.limits["actions_per_turn"]
-    assert isinstance(most, int)  # by WIRE.md
-    return most
 
 
 def _publication(said: dict[str, Any]) -> dict[str, Value]:

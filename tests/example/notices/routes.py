@@ -6,12 +6,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from server.web.inner import ServingDaemon, inner_session
+from server.sessions.state import DaemonState
+from server.web.inner import inner_session
 from server.web.routes.parameters import Asked, read_object, read_text
 from server.web.routes.route import Row
 
 
-async def _put_up(daemon: ServingDaemon, asked: Asked) -> Response:
+async def _put_up(daemon: DaemonState, asked: Asked) -> Response:
     async with inner_session(daemon, asked.caller, here=True) as session:
         said = await read_object(daemon, asked, ("text",))
         await session.request("notice", {"text": read_text(said, "text")})

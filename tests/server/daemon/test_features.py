@@ -9,6 +9,7 @@ from pathlib import Path
 from relay.log.log import Log
 from relay.space_registers import space_registers
 from server.config.model import Config
+from server.connections.dispatch import SERVED
 from server.daemon.daemon import Daemon
 from server.daemon.features import FEATURES
 from server.monitoring.metrics import all_metrics
@@ -22,7 +23,7 @@ async def test_no_two_features_have_one_verb_row_or_metric(tmp_path: Path) -> No
         with closing(daemon.parts[TOPICS].durable.writer.journal), closing(daemon.main.leading.staging):
             names = Counter[str](["status", "drain", "follow"])
             names.update(name for feature in FEATURES for name in feature.verbs(daemon))
-            assert set(names) == set(daemon.served.verbs)
+            assert set(names) == set(daemon.parts[SERVED].verbs)
             rows = Counter(name for each in FEATURES for name in each.status(daemon, daemon.main))
             metrics = Counter(each.name for each in all_metrics(FEATURES))
             heard = Counter[object](key for each in FEATURES for key in (*each.streams, *each.packets))

@@ -29,6 +29,7 @@ from relay.store.address import StoreAddress
 from server.cli.main import main
 from server.cli.table import ROWS
 from server.config.model import Cluster, Config, Follow, SpaceConfig
+from server.connections.dispatch import SERVED
 from server.daemon import serve as serving
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
@@ -82,9 +83,9 @@ class Noted(Daemon):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        known = self.served.verbs
-        noted = {name: self._noted(name, known[name]) for name in OF_DAEMON}
-        self.served = self.served._replace(verbs={**known, **noted})
+        served = self.parts[SERVED]
+        noted = {name: self._noted(name, served.verbs[name]) for name in OF_DAEMON}
+        served.verbs = {**served.verbs, **noted}
 
     def _noted(self, name: str, verb: Unread) -> Unread:
         async def asked(peer: Peer, arguments: Map) -> Value | Unwritten:

@@ -25,6 +25,7 @@ from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map, Record, Value
 from server.config.model import Limits
 from server.config.rights import Key, Rights
+from server.connections.dispatch import SERVED
 from server.groups.space.part import GROUPS
 from server.topics.following import CONNECTION
 from server.topics.part import TOPICS
@@ -358,7 +359,7 @@ def expected(verb: str, told: dict[str, Value], code: str, rights: dict[str, Val
 
 async def test_the_tables_have_all_that_a_client_can_say(tmp_path: Path) -> None:
     async with inside(tmp_path) as made:
-        assert set(made.daemon.served.verbs) == set(VERBS)
+        assert set(made.daemon.parts[SERVED].verbs) == set(VERBS)
         wire = made.connect()
         await wire.say(p.Hello(p.VERSION, "~peer", "", Map({"spoken": True})))
         welcome = await wire.hear()

@@ -12,6 +12,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.version import compiled_parts
 from dataspace.wire import packets as p
 from index.values.values import Map
+from server.connections.dispatch import SERVED
 from server.sessions.peer import PEERS
 from server.spaces.space import HostedSpace
 from tests.server.peers import fact, hello, opening, turn
@@ -40,7 +41,7 @@ async def test_turns_streams_and_requests_are_refused_with_an_address(
             assert await wire.hear() == p.Refusal(1, code, text, Map(), url)
         await wire.say(opening())
         assert await wire.hear() == p.Error(1, code, text, url)
-        verbs = daemon.daemon.served.verbs
+        verbs = daemon.daemon.parts[SERVED].verbs
         assert isinstance(verbs, dict)  # the peer has the same
         verbs["lease"] = _follows
         await wire.say(p.Request(1, "lease", Map({"owner": "lease:1000:x"})))

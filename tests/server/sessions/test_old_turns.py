@@ -109,7 +109,7 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old], p.Ping(1))
             await _settle(daemon)
             connection = daemon.daemon.parts[PEERS][1]
-            assert isinstance(connection, ClientPeer)
+            assert isinstance(connection, ClientPeer) and connection._old_turns is not None
             assert len(connection._old_turns._wanted) <= 10
         heard = [await wire.hear() for _ in range(len(old) + 1)]
         assert _answers(heard) == {at: "not-applied" if at % 3 == 0 else "applied" for at in old}

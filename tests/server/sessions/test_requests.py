@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 import trio
@@ -12,11 +13,12 @@ from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged
 from server.lane import Lane, Work
+from server.sessions.peer import Peer
 from server.sessions.requests import answer
 
 
 class ListAsker:
-    """``server.sessions.requests.Asker``."""
+    """A peer, as far as requests use it."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -50,7 +52,7 @@ class ListAsker:
             await function(*args)
 
 
-async def double(_asker: ListAsker, arguments: Map) -> Value:
+async def double(_peer: Peer, arguments: Map) -> Value:
     await trio.lowlevel.checkpoint()
     value = arguments["value"]
     assert isinstance(value, int)
@@ -62,7 +64,7 @@ VERBS = {"double": double, "lease": double}
 
 async def test_a_request_is_answered_by_a_task_of_its_own() -> None:
     asker = ListAsker()
-    await answer(asker, p.Request(1, "double", Map({"value": 4})), VERBS, 10)
+    await answer(cast("Peer", asker), p.Request(1, "double", Map({"value": 4})), VERBS, 10)
     assert (asker.asked, asker.said) == (1, [])
     await asker.run()
     assert (asker.asked, asker.said, asker.flushed) == (0, [p.Answer(1, 8)], 1)
@@ -70,13 +72,13 @@ async def test_a_request_is_answered_by_a_task_of_its_own() -> None:
 
 async def test_what_later_packets_rely_on_is_answered_at_once() -> None:
     asker = ListAsker()
-    await answer(asker, p.Request(1, "lease", Map({"value": 4})), VERBS, 10)
+    await answer(cast("Peer", asker), p.Request(1, "lease", Map({"value": 4})), VERBS, 10)
     assert (asker.started, asker.said) == ([], [p.Answer(1, 8)])
 
 
 async def test_an_unknown_verb_is_denied_with_those_that_are_known() -> None:
     asker = ListAsker()
-    await answer(asker, p.Request(1, "treble", Map()), VERBS, 10)
+    await answer(cast("Peer", asker), p.Request(1, "treble", Map()), VERBS, 10)
     said = "no verb 'treble', known are double, lease"
     assert asker.said == [p.Denied(1, "unknown-verb", said)]
 
@@ -84,7 +86,7 @@ async def test_an_unknown_verb_is_denied_with_those_that_are_known() -> None:
 async def test_more_requests_at_once_than_allowed_are_denied() -> None:
     asker = ListAsker()
     for number in range(3):
-        await answer(asker, p.Request(number, "double", Map({"value": number})), VERBS, 2)
+        await answer(cast("Peer", asker), p.Request(number, "double", Map({"value": number})), VERBS, 2)
     assert asker.said == [p.Denied(2, "limit", "2 requests at once, the limit is limits.requests=2")]
     await asker.run()
     assert asker.said[1:] == [p.Answer(0, 0), p.Answer(1, 2)]
@@ -102,12 +104,12 @@ async def test_more_requests_at_once_than_allowed_are_denied() -> None:
     ],
 )
 async def test_an_error_of_a_verb_is_a_denial(raised: Exception, code: str) -> None:
-    async def failing(_asker: ListAsker, _arguments: Map) -> Value:
+    async def failing(_peer: Peer, _arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
         raise raised
 
     asker = ListAsker()
-    await answer(asker, p.Request(1, "fail", Map()), {"fail": failing}, 10)
+    await answer(cast("Peer", asker), p.Request(1, "fail", Map()), {"fail": failing}, 10)
     await asker.run()
     assert asker.said == [p.Denied(1, code, "it has ended")]
     assert asker.asked == 0

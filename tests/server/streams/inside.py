@@ -93,7 +93,7 @@ class Inside:
         number = next(self._numbers)
         daemon = self.daemon
         door = Connection(SocketLink(ours), daemon.limits)
-        peer = ClientPeer(daemon, door, number, daemon.served, trusted=trusted)
+        peer = ClientPeer(daemon, door, number, trusted=trusted)
         daemon.parts[PEERS][number] = peer
         door.begin(peer)
         self.wires.append(Wire(theirs))

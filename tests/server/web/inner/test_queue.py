@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -11,15 +13,17 @@ import trio.testing
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Broken, ProtocolError
+from dataspace.transport.sockets import SocketLink
 from dataspace.wire import packets as p
 from dataspace.wire.frames import HEAD
 from index.patterns.patterns import capture
 from index.values.values import Record
 from relay.delivery.outbox import OutStream
 from relay.delivery.packed import Backlog
-from server.sessions.flushing import Surety
+from server.sessions.flushing import Flushing, Surety
 from server.sessions.peer import PEERS, Peer
-from server.web.inner import Caller, EventBatch, RouteDoor, RouteQueue, ServingDaemon, decoded, inner_session
+from server.sessions.sending import SendQueue
+from server.web.inner import Caller, EventBatch, RouteDoor, RouteQueue, decoded, inner_session
 from tests.server.streams.inside import inside
 
 NUMBERS = st.integers(1, 2**53) | st.integers(1, 300)
@@ -43,26 +47,57 @@ class Waiting:
         return taken, b"\x01\x02"[:taken]
 
 
-class Sure:
-    """What peers share, as far as a queue asks: this daemon is sure to lead, so that nothing is held."""
+class Shared:
+    """What peers share, as far as a queue asks."""
 
-    surety = Surety(lambda: True, 0.0)
+    def __init__(self) -> None:
+        self.is_sure = True
+        self.surety = Surety(lambda: self.is_sure, 0.0)
+        self.flushing = Flushing()
+
+
+class Space:
+    """The space of a peer, as far as a queue asks."""
+
+    visibility = SimpleNamespace(newest=4)
 
 
 class Nobody:
     """A peer of which nothing is asked but this."""
 
-    shared = Sure()
+    trusted = is_here = False
+    is_led = True
+    hosted = Space()
+
+    def __init__(self) -> None:
+        self.shared = Shared()
+        self.streams: dict[int, OutStream] = {}
+        self.sending: RouteQueue | SendQueue = RouteQueue(cast("Peer", self))
 
     def close(self, _stream: OutStream) -> None:
         raise AssertionError("no stream ends by itself here")
 
+    lose = defect = close
+
     def reached(self) -> list[p.Packet]:
         return [p.Reached(7, (1,))]
 
+    def wake(self, stream: OutStream) -> None:
+        self.sending.wake(stream)
+
+    def send_by(self, queue: SendQueue) -> None:
+        self.sending = queue
+        for stream in self.streams.values():
+            queue.wake(stream)
+
+    def flush(self) -> None:
+        self.shared.flushing.flush()
+
 
 def queue() -> RouteQueue:
-    return RouteQueue(cast("Peer", Nobody()))
+    sending = Nobody().sending
+    assert isinstance(sending, RouteQueue)
+    return sending
 
 
 def opened(number: int, left: int, *, items: int = 1 << 20, sent: int = 0) -> OutStream:
@@ -139,12 +174,63 @@ async def test_an_idle_route_is_pinged_and_a_busy_one_told_the_progress(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_session_begins_with_the_newest_epoch_once_the_daemon_is_sure_to_lead() -> None:
+    peer = Nobody()
+    route, peer.shared.is_sure = cast("RouteQueue", peer.sending), False
+    route.begin()
+    assert route.next_nowait() is None
+    peer.shared.is_sure = True
+    assert await route.next() == p.Reached(4, ())
+
+
+def text_of(packet: p.Packet) -> bytes:
+    return b"<%d>" % p.NUMBERS[type(packet)]
+
+
+def framed(_stream: int, _first: int, count: int, body: bytes, _left: int) -> tuple[bytes, int]:
+    return b"(" + body + b")", count
+
+
+async def test_what_was_held_and_what_comes_is_written_by_the_queue_that_pours() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer, stream = Nobody(), opened(1, 4)
+        route, peer.streams[1] = cast("RouteQueue", peer.sending), stream
+        peer.shared.is_sure = False
+        route.say(p.Reached(4, (1,)))
+        assert route.next_nowait() is None
+        peer.shared.is_sure = True
+        poured = route.pour(SocketLink(ours), text_of, framed)
+        assert peer.sending is poured
+        cast("Waiting", stream.backlog).left = 1
+        route.wake(stream)  # as what waits in the stream was told to
+        peer.flush()
+        poured.part("closing", "the daemon ends")
+        peer.flush()
+        said = [text_of(each) for each in (p.Reached(4, (1,)), p.Bye("closing", ""))]
+        assert theirs.recv(100) == said[0] + b"(\x01\x02)(\x01\x02)(\x01)" + said[1]
+
+
+async def test_a_goodbye_that_the_route_has_not_taken_is_the_last_that_is_poured() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = Nobody()
+        route = cast("RouteQueue", peer.sending)
+        route.part("closing", "the daemon ends")
+        poured = route.pour(SocketLink(ours), text_of, framed)
+        peer.streams[1] = stream = opened(1, 4)
+        route.wake(stream)
+        poured.say(p.Pong(1))
+        peer.flush()
+        assert poured.parted and theirs.recv(100) == text_of(p.Bye("closing", ""))
+
+
 async def test_a_session_that_is_dismissed_says_why_and_gives_all_back(tmp_path: Path) -> None:
     async with inside(tmp_path) as made, trio.open_nursery() as nursery:
         daemon = made.daemon
         daemon.peers = nursery
         with pytest.raises(ProtocolError, match="an administrator has ended this session"):
-            async with inner_session(cast("ServingDaemon", daemon), Caller("10.0.0.7:80", "")) as session:
+            async with inner_session(daemon, Caller("10.0.0.7:80", "")) as session:
                 (peer,) = daemon.parts[PEERS].values()
                 assert isinstance(peer.door, RouteDoor) and peer.own.owner
                 reading = session.open({"pattern": Record("some", capture("n"))})
@@ -162,7 +248,7 @@ async def test_a_session_ends_with_its_route(tmp_path: Path) -> None:
         daemon = made.daemon
         daemon.peers = nursery
         with trio.move_on_after(0.05):
-            async with inner_session(cast("ServingDaemon", daemon), Caller("10.0.0.7:80", "")) as session:
+            async with inner_session(daemon, Caller("10.0.0.7:80", "")) as session:
                 (peer,) = daemon.parts[PEERS].values()
                 await session.open({"pattern": Record("some", capture("n"))}).next()
                 await trio.sleep_forever()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn, cast
 
 import pytest
 from starlette.applications import Starlette
@@ -12,9 +12,7 @@ from starlette.routing import Route
 
 import dataspace
 import server
-from server.config.model import Limits
-from server.lane import Lane
-from server.web.inner import RouteDoor
+from server.sessions.state import DaemonState
 from server.web.inspector.files import files
 from server.web.routes import problems
 from server.web.routes.app import PAGES, application, description
@@ -26,33 +24,18 @@ SAID: Final = description(ROUTES)
 
 
 class Nobody:
-    """A daemon that admits no one: routes are made without it being asked anything."""
-
-    limits = Limits()
-    lane = Lane()
-
-    @property
-    def pages(self) -> Any:
-        raise AssertionError("no page was asked for")
-
-    def refusal(self, _peer: str) -> str:
-        return "closed"
-
-    def follows(self, _space: str) -> bool:
-        return False
-
-    def check_leads(self, _space: str) -> None:
-        raise AssertionError("it leads")
+    """A daemon of which nothing is asked: routes are made without it."""
 
     def leader_web(self, _space: str) -> str:
         return ""
 
-    def serve_through(self, _door: RouteDoor) -> Any:
-        raise AssertionError("it was refused")
+
+async def no_page(_path: str, _headers: object) -> NoReturn:
+    raise AssertionError("no page was asked for")
 
 
 def served() -> set[tuple[str, str]]:
-    app = application(Nobody(), ROUTES)
+    app = application(cast("DaemonState", Nobody()), ROUTES, no_page)
     assert isinstance(app, Starlette)
     routes = [each for each in app.routes if isinstance(each, Route)]
     assert len(routes) == len(app.routes)

@@ -69,6 +69,13 @@ def test_a_token_sees_what_it_may(daemon: HttpDaemon) -> None:
         assert len(daemon.get("/v1/spaces/main/log", pattern="shown($x)", token=token).lines()) == 1
 
 
+def test_a_token_or_space_longer_than_a_hello_may_have_is_refused_as_there(daemon: HttpDaemon) -> None:
+    long, text = "x" * 8193, "must be text of at most 8192 characters"
+    for path, token, name in (FACTS, long, "token"), (f"/v1/spaces/{long}/facts", ADMIN, "space"):
+        problem = daemon.get(path, pattern="shown($x)", token=token).problem()
+        assert problem == (400, "malformed", f"features.{name} {text}")
+
+
 READS: Final = ("facts", "observe", "log")
 
 
