@@ -84,6 +84,7 @@ MACHINE_CODE = (
     "server/sessions/flushing.py",
     "server/sessions/memory.py",
     "server/sessions/peer.py",
+    "server/sessions/peer_tasks.py",
     "server/sessions/sending.py",
     "server/spaces/turns/claim_index.py",
     "server/spaces/space.py",

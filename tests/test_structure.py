@@ -24,7 +24,7 @@ SINGLE_PROTOCOLS: Final = 9
 OUTSIDE: Final = {"groups": 3, "topics": 20, "archive": 3, "cluster": 9}
 """Files of a wing, or that import it, outside of its folder and of the client."""
 
-LARGEST_OBJECTS: Final = (49, 35, 33)
+LARGEST_OBJECTS: Final = (44, 35, 33)
 """Attributes of the largest classes of the server, with their bases."""
 
 FLOORS: Final = 10

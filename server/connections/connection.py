@@ -455,7 +455,7 @@ class SocketReader(Connection):
                 self._arrived = None
             if self._is_handed:
                 return True
-            if peer.is_alone:
+            if peer.tasks.are_done:
                 return False
             seconds = min(2 * seconds, MOST_IDLE_SECONDS)
 

@@ -123,13 +123,13 @@ class ClientPeer(Peer):
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        scope, reading = self._scope, self._reading
+        scope, reading = self.tasks.serving, self.tasks.reading
         assert scope is not None and reading is not None  # as ``serve`` has made them
         reason, rests = "the peer closed the connection", False
         try:
             with scope:
                 async with trio.open_nursery() as nursery:
-                    self._begin_due(nursery)
+                    self.tasks.begin(nursery)
                     with reading:
                         try:
                             read = await self._door.read(self)
@@ -145,7 +145,7 @@ class ClientPeer(Peer):
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
                     if rests:
-                        self.rest()  # from here on there may be another task
+                        self.tasks.rest()  # from here on there may be another task
                         return
                     await self._end_session(reason)
                     if self.has_parted:
@@ -167,8 +167,8 @@ class ClientPeer(Peer):
                 self.leave(reason)
 
     def end(self) -> None:
-        if self._scope is None:
-            self._scope = trio.CancelScope()
+        if self.tasks.serving is None:
+            self.tasks.expect()
             self.lost = not self.parted
             self._leave_session("the daemon ended it")
             self.hosted.end_due()
@@ -192,7 +192,7 @@ class ClientPeer(Peer):
         return bool(self.asked) or any(each.is_busy for each in self.feeders.values())
 
     def leave(self, reason: str) -> None:
-        if self._ended.is_set():
+        if self.tasks.ended.is_set():
             return
         if not self._left:
             self._leave_session(reason)
@@ -209,7 +209,7 @@ class ClientPeer(Peer):
             self.received,
             self.sending.sent,
         )
-        self._ended.set()
+        self.tasks.ended.set()
 
     def _uncount(self) -> None:
         """Counts this connection no more."""

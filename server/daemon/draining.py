@@ -95,7 +95,7 @@ class Draining:
             await trio.sleep(LOOK_SECONDS)
         with trio.move_on_after(FAREWELL_SECONDS):
             for each in left:
-                await each.wait_ended()
+                await each.tasks.ended.wait()
         if left:
             logger.info("%d connections were sent away", len(left))
 

@@ -109,11 +109,11 @@ async def _hand_over(
     daemon.flushing.flush()
     with trio.move_on_after(FAREWELL_SECONDS):
         for peer in peers:
-            await peer.wait_ended()
+            await peer.tasks.ended.wait()
     for peer in peers:
         peer.cancel()
     for peer in peers:
-        await peer.wait_ended()
+        await peer.tasks.ended.wait()
     daemon.end_leading(hosted)
     hosted.space.abandon()
     await stop_writing(hosted)

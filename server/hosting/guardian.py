@@ -108,7 +108,7 @@ class Guardian:
             with trio.CancelScope(shield=True):
                 await _wait_ended(process)
                 with trio.move_on_after(REPORT_SECONDS):  # its last packets are read, its facts retracted
-                    await connection.wait_ended()
+                    await connection.tasks.ended.wait()
             connection.cancel()
             self.process, self.actors, self.facets, self.stuck = None, 0, 0, False
             for pipe in (process.stdin, process.stdout):

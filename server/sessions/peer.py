@@ -31,6 +31,7 @@ from server.owners.accounts import STREAM_BYTES, Account
 from server.owners.bearers import LEASE, Bearer
 from server.parts import PartKey
 from server.sessions.feeding import Feeder
+from server.sessions.peer_tasks import PeerTasks
 from server.sessions.watch import Who
 from server.spaces.keeping import ends_log
 from server.spaces.sessions import NUMBERS, SessionState, session_id
@@ -199,13 +200,7 @@ class Peer(ABC):
         """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
         self.accept = self.sending.accept
         """Called with the epoch of a turn once that is on disk."""
-        self._nursery: trio.Nursery | None = None
-        self._scope: trio.CancelScope | None = None
-        """The scope of the task that serves the peer, while there is one, or was one at its end."""
-        self._reading: trio.CancelScope | None = None
-        self._due: list[tuple[Callable[..., Awaitable[None]], *tuple[object, ...]]] = []
-        """What begins with the next task."""
-        self._ended: Final = trio.Event()
+        self.tasks: Final = PeerTasks(self._run_task)
 
     # -- who asks -------------------------------------------------------------------------------------
 
@@ -280,16 +275,13 @@ class Peer(ABC):
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task of this peer, which ends with it."""
-        if self._nursery is not None:
-            self._nursery.start_soon(self._run_task, function, *args)
-        else:
-            self._due.append((function, *args))
+        if not self.tasks.start(function, *args):
             self.serve()
 
     def serve(self) -> None:
         """Starts the task that serves the peer, unless there is or was one."""
-        if self._scope is None and not self.shared.has_ended:
-            self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
+        if self.tasks.serving is None and not self.shared.has_ended:
+            self.tasks.expect()
             self.shared.peers.start_soon(self._run_fenced)
 
     async def _run_fenced(self) -> None:
@@ -314,22 +306,6 @@ class Peer(ABC):
     @abstractmethod
     def end(self) -> None:
         """Ends a peer that no task serves, once no task can any more."""
-
-    def _begin_due(self, nursery: trio.Nursery) -> None:
-        """Runs tasks of this peer in a nursery from now on."""
-        self._nursery = nursery
-        due, self._due = self._due, []
-        for function, *args in due:
-            nursery.start_soon(self._run_task, function, *args)
-
-    @property
-    def is_alone(self) -> bool:
-        """True if no further task of the peer runs."""
-        return not (self._due or (self._nursery is not None and self._nursery.child_tasks))
-
-    def rest(self) -> None:
-        """Notes that the task that serves the peer ends, as nothing waits; ``serve`` begins another one."""
-        self._nursery = self._scope = self._reading = None
 
     async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
@@ -423,8 +399,8 @@ class Peer(ABC):
         """Ends this peer with a goodbye that gives the reason, and the address to connect to instead."""
         self.part(code, text, url)
         self.serve()
-        if self._reading is not None:
-            self._reading.cancel()
+        if self.tasks.reading is not None:
+            self.tasks.reading.cancel()
 
     def dismiss_for(self, error: Exception) -> None:
         """Ends this peer because of an error; where the log has ended, its client may come back."""
@@ -440,8 +416,8 @@ class Peer(ABC):
     def cancel(self) -> None:
         """Ends the peer at once, without a goodbye."""
         self.serve()
-        if self._scope is not None:
-            self._scope.cancel()
+        if self.tasks.serving is not None:
+            self.tasks.serving.cancel()
 
     def defect(self) -> None:
         """Ends the session because of the unexpected exception that is being handled."""
@@ -457,10 +433,6 @@ class Peer(ABC):
             self.dismiss("internal", "a defect in the daemon ended this session")
         else:
             self.dismiss_for(ended)
-
-    async def wait_ended(self) -> None:
-        """Returns once the peer has ended and what its session owned is retracted."""
-        await self._ended.wait()
 
     def lose(self) -> None:
         """Ends the peer, because its connection is lost."""

@@ -289,7 +289,7 @@ async def inner_session(
             yield InnerSession(peer, door, begun.epoch)
         finally:
             door.leave()
-            await peer.wait_ended()
+            await peer.tasks.ended.wait()
 
 
 class NotAdmitted(Refused):

@@ -345,7 +345,7 @@ async def test_a_connection_that_ends_while_it_is_looked_for_changes_nothing(tmp
                 assert isinstance(await other.hear(), p.Accepted), "no other turn waits for it"
                 first = made.daemon.parts[PEERS][1]
                 first.cancel()
-                await first.wait_ended()
+                await first.tasks.ended.wait()
             assert len(made.hosted.space.claims(OWNER)) == MANY
             assert not len(made.hosted.searches)
 

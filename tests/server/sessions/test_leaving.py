@@ -128,5 +128,5 @@ async def test_a_session_ends_whose_connection_is_cancelled_while_it_waits_for_o
         monkeypatch.setattr(Departures, "soon", end_and_cancel)
         wire.link.close()
         with trio.fail_after(10):
-            await connection.wait_ended()
+            await connection.tasks.ended.wait()
         assert not len(hosted.space.index)

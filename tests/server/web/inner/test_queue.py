@@ -252,5 +252,5 @@ async def test_a_session_ends_with_its_route(tmp_path: Path) -> None:
                 (peer,) = daemon.parts[PEERS].values()
                 await session.open({"pattern": Record("some", capture("n"))}).next()
                 await trio.sleep_forever()
-        await peer.wait_ended()
+        await peer.tasks.ended.wait()
         assert not daemon.guests and not daemon.guests.streams and not len(made.hosted.space.index)
