@@ -1,7 +1,7 @@
-"""All tests, in three processes at a time: those that start Spark, and all others in parts.
+"""All tests, in three processes at a time: those that start Spark in two parts, and all others in more.
 
-Two parts of the others run beside Spark's tests. One of the three is seen as it goes, and whoever is done
-first takes the next part.  One more than there are cores, since tests wait for much: leases, disks, a JVM.
+Spark's parts begin first, as the longest. One of the three is seen as it goes, and whoever is done first
+takes the next part.  One more than there are cores, since tests wait for much: leases, disks, a JVM.
 Arguments go to all of them: ``python -m tests -q -k epoch`` (a second ``-m`` would take the place of the one
 that parts them).
 
@@ -36,7 +36,10 @@ from pytest import ExitCode
 PARTS: Final = 10
 """Parts of the tests without Spark, as long as each other (``tests/parts.py``); each costs some seconds."""
 
-SPARK: Final = ("-m", "spark", "--part=spark")
+SPARK_PARTS: Final = 2
+"""Parts of the tests with Spark, so that none goes on alone for long; each costs a session of Spark."""
+
+SPARK: Final = tuple(("-m", "spark", f"--part=spark/{at + 1}/{SPARK_PARTS}") for at in range(SPARK_PARTS))
 OTHERS: Final = tuple(("-m", "not spark", f"--part={part}/{PARTS}") for part in range(1, PARTS + 1))
 
 
@@ -66,7 +69,7 @@ class Run:
             self._environment.setdefault("PYTHONPYCACHEPREFIX", f"{place}/bytecode")
             self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._parts: SimpleQueue[Sequence[str]] = SimpleQueue()
-        for part in (SPARK, *OTHERS):
+        for part in (*SPARK, *OTHERS):
             self._parts.put(part)
         self.statuses: list[int] = []
 

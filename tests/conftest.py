@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis import settings
 
-from tests.parts import part_of, record
+from tests.parts import has_spark, part_of, record
 from tests.pauses import install
 from tests.postgres.programs import NONE, programs
 
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part",
         metavar="K/N",
-        help="the Kth of N parts of the files only, or `spark`: those with Spark's tests (`python -m tests`)",
+        help="the Kth of N parts of the files only; `spark/K/N`: of those with Spark's tests",
     )
 
     parser.addoption("--record", action="store_true", help="note how long files take, in tests/seconds.txt")
@@ -52,11 +52,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     part: str | None = config.getoption("--part")
     if part is None or collection_path.suffix != ".py":
         return None
-    if part == "spark":
-        return None if b"mark.spark" in collection_path.read_bytes() else True
-    number, parts = map(int, part.split("/"))
+    *spark, number, parts = part.split("/")
+    if spark and not has_spark(collection_path):
+        return True
     name = collection_path.relative_to(config.rootpath).as_posix()
-    return True if part_of(parts).get(name, number) != number else None
+    return True if part_of(int(parts), spark=bool(spark)).get(name, int(number)) != int(number) else None
 
 
 _took: Final = defaultdict[str, float](float)
@@ -69,8 +69,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Notes how long files have taken, for ``--record``."""
-    if session.config.getoption("--record") and session.config.getoption("--part") != "spark":
-        record(_took)
+    if session.config.getoption("--record"):
+        record(_took, spark=str(session.config.getoption("--part")).startswith("spark/"))
 
 
 @pytest.hookimpl(tryfirst=True)

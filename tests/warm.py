@@ -30,7 +30,7 @@ from functools import cache
 from itertools import cycle
 from threading import Lock
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dataspace import faults
 
@@ -77,6 +77,9 @@ PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwri
 
 SUBREAPER: Final = 36
 """``PR_SET_CHILD_SUBREAPER`` of ``prctl``: the orphans of a process's children become its own children."""
+
+Own: TypeAlias = tuple[ModuleType, str, object]
+"""A module, a name in it, and the value there."""
 
 MOST: Final = 50_000
 """Characters of words; more would not fit into a message beside an environment."""
@@ -194,12 +197,7 @@ def serve(asked: socket.socket) -> str:
     for name in LOADED:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
-    own = [
-        (module, name, value)
-        for module in list(sys.modules.values())
-        for name, value in vars(module).items()
-        if value is faults.reach or type(value) is random.Random
-    ]
+    own = changing()
     gc.collect()
     gc.freeze()  # or each process would copy all of it at its first collection
     forked = mmap.mmap(-1, 8)
@@ -215,7 +213,7 @@ def serve(asked: socket.socket) -> str:
             [program, *words], environment, is_apart = json.loads(said)
             if is_apart:
                 os.setsid()
-            _become(program, words, environment, streams, own)
+            become(program, words, environment, streams, own)
             return str(program)
         os.waitpid(between, 0)  # the process is an orphan now, and its test has adopted it
         for each in streams:
@@ -223,12 +221,22 @@ def serve(asked: socket.socket) -> str:
         asked.send(b"%d" % int.from_bytes(forked[:]))
 
 
-def _become(
+def changing() -> list[Own]:
+    """Returns what modules have that a forked process must have anew: random numbers and faults."""
+    return [
+        (module, name, value)
+        for module in list(sys.modules.values())
+        for name, value in vars(module).items()
+        if value is faults.reach or type(value) is random.Random
+    ]
+
+
+def become(
     program: str,
     words: Sequence[str],
     environment: Mapping[str, str],
     streams: Sequence[int],
-    own: Iterable[tuple[ModuleType, str, object]],
+    own: Iterable[Own],
 ) -> None:
     """Gives this process what a new one is given at its start."""
     os.environ.clear()

@@ -13,6 +13,7 @@ import pytest
 
 from tests import warm
 from tests.relay.spark.daemons import Daemon
+from tests.relay.spark.warm_planners import python_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,10 @@ def spark() -> Iterator[SparkSession]:
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
     builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    session = dataspace.spark.session(builder.config("spark.sql.session.timeZone", "UTC"))
+    builder = builder.config("spark.sql.session.timeZone", "UTC")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYSPARK_PYTHON", python_of_spark())
+        session = dataspace.spark.session(builder)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -14,6 +14,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import dataspace.spark
+from tests.relay.spark.cluster import QUICK
 
 
 def main(sources: str, sink: str, checkpoints: str) -> None:
@@ -24,7 +25,8 @@ def main(sources: str, sink: str, checkpoints: str) -> None:
         .config("spark.executor.memory", "512m")
         .config("spark.sql.codegen.wholeStage", "false")  # a fifth of what a start costs
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", QUICK)
+        .config("spark.executor.extraJavaOptions", QUICK)
     )
     spark = dataspace.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")

@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from relay.spark import frames
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, Seen, stream, until
+from tests.relay.spark.warm_planners import STAND_IN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +75,7 @@ def test_a_query_goes_on_after_its_planning_process_was_killed(
     thread.start()
     until(lambda: [row[0] for row in seen.rows] == [1] and started[0].lastProgress is not None)
     (planner,) = set(planners(spark)) - set(before)
+    assert STAND_IN.name.encode() in Path(f"/proc/{planner}/cmdline").read_bytes(), "it was forked"
     os.kill(planner, signal.SIGKILL)
     daemon.turn(f"+{label}(2)")
     until(lambda: [row[0] for row in seen.rows] == [1, 2])

@@ -51,9 +51,7 @@ def test_with_another_version_nothing_leans_on_internals(
     assert gc.get_freeze_count() == before
     with pytest.raises(UsageError, match=r"PySpark is another than 4.3.x"):
         bytecode.archives()
-    here = (
-        threading.get_ident()
-    )  # a question of an earlier test may still be asked again on a thread of its own
+    here = threading.get_ident()  # other threads may still repeat the question of an earlier test
     assert [record.getMessage() for record in caplog.records if record.thread == here] == [
         "PySpark 4.4.0 is not one of 4.3.x, for which relay/spark/tuning was written: it is off"
     ]
