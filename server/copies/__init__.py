@@ -1,0 +1,1 @@
+"""Copies of a home: backups and their restores, and one home copied to another."""
