@@ -67,6 +67,8 @@ class Feature:
     """What takes packets that are the feature's own."""
     routes: str = ""
     """The module below ``server`` with its ``ROUTES``, which a daemon without HTTP does not load."""
+    relimit: Callable[[DaemonState], None] = lambda _daemon: None
+    """Takes the limits that the daemon has now."""
     tasks: Callable[[DaemonState], Iterable[DaemonTask]] = lambda _daemon: ()
     leads: Callable[[DaemonState, Sequence[HostedSpace]], Iterable[DaemonTask]] = lambda _daemon, _spaces: ()
     """Returns what runs from when the daemon leads these spaces; may begin what ends by itself."""

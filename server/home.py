@@ -47,6 +47,9 @@ class Home(Protocol):
     stands_by: bool
     """True if a daemon that follows here leads once its leader has ended."""
 
+    has_stand_by: bool
+    """True if a daemon that follows this one has said that it stands by."""
+
     leads_each: bool
     """True if each space is led by itself, so that topics may be led by another daemon than a space."""
 

@@ -26,11 +26,11 @@ from relay.log.log import Log
 from relay.log.reader import LogReader, Verdict, verdict
 from relay.log.retention import Retention
 from relay.space_registers import space_registers
-from relay.store.address import StoreAddress
+from relay.store.lock import locked, unfollowed
 from server.cli.output import json_line, say, size_text, write
-from server.cluster.directory.lock import locked, unfollowed
 from server.config.model import default_data
 from server.config.units import duration, size
+from server.stores import compact_in, log_in
 
 
 def verify_log(args: argparse.Namespace) -> int:
@@ -71,9 +71,7 @@ def compact_log(args: argparse.Namespace) -> int:
     """Deletes what is past retention, then rewrites the log without the holes; returns the exit code."""
     retention = _retention(args)
     if isinstance(args.data, str):
-        from server.cluster.database.compacting import compact_store  # psycopg is loaded where it is used
-
-        _print_compacted(compact_store(StoreAddress.parse(args.data), args.space or MAIN, retention))
+        _print_compacted(compact_in(args.data, args.space or MAIN, retention))
         return 0
     directory = _directory(args)
     with locked(directory), unfollowed(directory):
@@ -135,9 +133,7 @@ def _target(args: argparse.Namespace) -> Iterator[BinaryIO]:
 def _reading(args: argparse.Namespace) -> Iterator[tuple[LogReader, Callable[[], TopicsVerdict | None]]]:
     """Lends the log that ``--data`` names, and what checks its topics; ``UsageError`` if there is none."""
     if isinstance(args.data, str):
-        from server.cluster.database.reading import reading  # psycopg is loaded where it is used
-
-        with reading(StoreAddress.parse(args.data), args.space or MAIN) as (log, opened):
+        with log_in(args.data, args.space or MAIN) as (log, opened):
             yield log, partial(topics_verdict, opened)
         return
     directory = _directory(args)

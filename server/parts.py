@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from index.values.values import Value
+from relay.following.polling import Polled
 from relay.log.log import Log
 from relay.log.notes import Notes
+from relay.store.group_writer import GroupWriter
 from server.config.rights import Permit
 
 T = TypeVar("T")
@@ -53,6 +55,48 @@ class Parts:
     def sizes(self) -> Counter[str]:
         """Returns about how many bytes of memory each part has in use."""
         return Counter({name: size() for name, size in self._sizes.items()})
+
+
+# -- on disk ------------------------------------------------------------------------------------------
+
+
+class Opened(NamedTuple):
+    """What is on disk, opened to be written."""
+
+    lead: Callable[[], None]
+    """Begins to write it."""
+    close: Callable[[], None]
+
+
+class DiskPart:
+    """What a feature has on disk beside the logs of spaces; it is led and followed with ``main``.
+
+    What it does not define does nothing, as in a daemon without such a feature.
+    """
+
+    @property
+    def following(self) -> Polled | None:
+        """What reads it on, while another daemon leads."""
+        return None
+
+    @property
+    def writer(self) -> GroupWriter[Any] | None:
+        """What writes it, while this daemon leads."""
+        return None
+
+    def prepare(self) -> Opened:
+        """Opens it to be written; blocks."""
+        return Opened(lambda: None, lambda: None)
+
+    def follow(self) -> None:
+        """Opens it to be read on."""
+
+    def closing(self) -> Callable[[], None]:
+        """Returns what closes the files that are open now."""
+        return lambda: None
+
+    def hint_with(self, hint: Callable[[], None] | None) -> None:
+        """Sets what tells followers that there is more on disk; None while there are none."""
 
 
 # -- in a space ---------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     41903  index/ dataspace/ relay/ server/
+core     42064  index/ dataspace/ relay/ server/
 groups    3163  relay/groups/ server/groups/
-topics    4116  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
-archive   4078  relay/archive/ relay/objects/ server/archiving/
-cluster   2768  relay/store/postgres/ server/cluster/ server/daemon/moving.py
+topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
+archive   4073  relay/archive/ relay/objects/ server/archiving/
+cluster   2624  relay/store/postgres/ server/cluster/
 hosting   3250  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
-copies    1345  relay/backup/ server/copies/
+copies    1336  relay/backup/ server/copies/
 turns     1339  server/turns/ server/spaces/turns/ server/owners/publishers.py
 web       2750  server/web/ server/cli/once/inspector.py
 streams   2792  dataspace/streams/

@@ -82,7 +82,7 @@ server/children             server/pauses
 server/metrics              relay/store
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log relay/store
 server/extras               dataspace/transport relay/store server/config
-server/parts                relay/log server/config
+server/parts                relay/following relay/log relay/store server/config
 server/home                 relay/following relay/journal relay/log relay/store server/config
 server/owners               dataspace/kernel relay/log server/config server/lane
 server/spaces/turns         dataspace/kernel index/trie relay/log
@@ -102,17 +102,18 @@ server/web/inspector
 server/web/routes           dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/sessions server/web server/web/inner server/web/inspector
 server/groups/routes        dataspace/wire server/sessions server/web/inner server/web/routes
 server/topics/routes        dataspace/topics dataspace/wire server/sessions server/web/inner server/web/routes
-server/monitoring           dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/features server/home server/metrics server/owners server/parts server/sessions server/spaces server/system server/topics server/web
+server/monitoring           dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/features server/home server/metrics server/owners server/parts server/sessions server/spaces server/system server/web
 server/tracing              dataspace/wire server/config server/features server/metrics server/parts server/sessions server/spaces
-server/cluster/reports      dataspace/wire server/sessions server/spaces
-server/cluster/directory    dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/space_registers relay/store relay/store/sqlite server/children server/cluster/reports server/config server/connections server/extras server/home server/pauses server/sessions server/spaces server/topics
-server/cluster/database     dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/space_registers relay/store relay/store/postgres server/cluster/reports server/config server/home server/parts server/sessions server/topics
-server/copies               relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite server/cluster/database server/cluster/directory server/config
-server/cluster              relay/following relay/store server/cluster/database server/cluster/directory server/config server/features server/home server/metrics server/sessions
-server/archiving            dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/children server/cluster/database server/config server/features server/metrics server/parts server/pauses server/sessions server/spaces server/topics
-server/daemon               dataspace/kernel dataspace/loops dataspace/transport dataspace/wire relay/following relay/journal relay/log relay/store server/archiving server/cluster server/cluster/directory server/config server/connections server/extras server/features server/groups server/home server/hosting server/logs server/monitoring server/sessions server/spaces server/streams server/topics server/tracing server/turns server/web server/web/routes
+server/cluster/reports      dataspace/client/session dataspace/transport dataspace/wire relay/following server/sessions server/spaces
+server/cluster/directory    dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/space_registers relay/store relay/store/sqlite server/children server/cluster/reports server/config server/connections server/extras server/home server/pauses server/sessions
+server/cluster/database     dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/space_registers relay/store relay/store/postgres server/cluster/reports server/config server/home server/parts server/sessions
+server/stores               relay/backup relay/journal relay/log relay/store server/cluster/database
+server/copies               relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite server/config server/stores
+server/cluster              dataspace/wire relay/store server/cluster/database server/cluster/directory server/cluster/reports server/config server/connections server/features server/home server/metrics server/parts server/sessions server/spaces
+server/archiving            dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/children server/config server/features server/metrics server/parts server/pauses server/sessions server/spaces server/stores server/topics
+server/daemon               dataspace/kernel dataspace/loops dataspace/transport dataspace/wire relay/following relay/log relay/store server/archiving server/cluster server/cluster/directory server/config server/connections server/extras server/features server/groups server/home server/hosting server/logs server/monitoring server/sessions server/spaces server/streams server/topics server/tracing server/turns server/web server/web/routes
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport server/config
-server/log_commands         dataspace/wire relay/export relay/journal relay/log relay/space_registers relay/store server/cli server/cluster/database server/cluster/directory server/config
+server/log_commands         dataspace/wire relay/export relay/journal relay/log relay/space_registers relay/store server/cli server/config server/stores
 server/cluster/commands     relay/store server/cli server/cluster/database server/config
 server/cli/once             dataspace/client/query dataspace/kernel dataspace/rules/language dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport server/children

@@ -36,10 +36,13 @@ class Polled:
         """Notes that there may be more to read."""
         self._hint.set()
 
-    def expect_no_hints(self) -> None:
-        """Looks more often from now on, because no hints come."""
-        self.poll = POLL_SECONDS
-        self.hint()
+    async def run(self) -> None:
+        """Reads what is new, until ``close``."""
+        raise NotImplementedError
+
+    async def catch_up(self) -> None:
+        """Ends ``run``, and reads everything that is on disk."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Ends ``run``."""

@@ -10,9 +10,9 @@ from dataspace.errors import UsageError
 from relay.backup.backup import spaces_of
 from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
-from relay.store.address import StoreAddress
 from relay.store.ports import TopicTables
 from relay.store.sqlite.topics import SqliteTopics
+from server.stores import log_in, spaces_in, topics_in
 
 
 @contextmanager
@@ -40,9 +40,7 @@ def read_log(place: Path | str, space: str) -> Iterator[LogReader]:
         with closing(LogReader.open(spaces_of(place)[space])) as log:
             yield log
         return
-    from server.cluster.database.reading import reading  # psycopg is loaded where it is used
-
-    with reading(StoreAddress.parse(place), space) as (log, _):
+    with log_in(place, space) as (log, _):
         yield log
 
 
@@ -50,9 +48,7 @@ def read_log(place: Path | str, space: str) -> Iterator[LogReader]:
 def read_topics(place: Path | str) -> Iterator[TopicTables | None]:
     """Lends the tables of the durable topics of a directory or of a store; None if there are none."""
     if not isinstance(place, Path):
-        from server.cluster.database.reading import reading_topics  # as above
-
-        with reading_topics(StoreAddress.parse(place)) as found:
+        with topics_in(place) as found:
             yield found
     elif not (place / JournalReader.FILE).exists():
         yield None
@@ -62,8 +58,4 @@ def read_topics(place: Path | str) -> Iterator[TopicTables | None]:
 
 
 def _spaces_at(place: Path | str) -> list[str]:
-    if isinstance(place, Path):
-        return list(spaces_of(place))
-    from server.cluster.database.reading import seen  # as above
-
-    return [each.space for each in seen(StoreAddress.parse(place)).spaces]
+    return list(spaces_of(place)) if isinstance(place, Path) else spaces_in(place)

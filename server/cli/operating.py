@@ -31,7 +31,7 @@ _ORDERS: Final = ["session", "turns", "waiting", "lag"]
 # fmt: off
 COPY: Final = Command(
     "log copy", "copy logs, durable topics and staged batches to another directory or store",
-    "copies.copy_command:copy",
+    "copies.copying:copy",
     (
         option("--from PLACE", "a data directory or a backup, or postgresql://HOST/DB?schema=NAME",
                type=a.place, dest="source", required=True),
@@ -340,7 +340,7 @@ OPERATING: Final = (
         is_client=False,
     ),
     Command("backup", "copy the data of running or stopped daemons to a directory or a URL",
-        "copies.backup_commands:backup",
+        "copies.backups:backup",
         (
             word("DIR|URL", "a new directory or an earlier backup, or s3://bucket/ds", name="target",
                    type=a.place),
@@ -361,7 +361,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
 """,
     ),
     Command("restore", "make a data directory from a backup, of its end or of an earlier moment",
-        "copies.backup_commands:restore",
+        "copies.backups:restore",
         (
             word("BACKUP", "directory of the backup, or its URL", type=a.place),
             word("DIR", "a new or empty directory", name="target", type=a.place),

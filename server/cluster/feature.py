@@ -1,4 +1,4 @@
-"""A cluster as a feature of its members: facts about all of them, and metrics."""
+"""Several daemons over one home as a feature of each: its leader, its followers, facts and metrics."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from relay.store.address import StoreAddress
 from server.cluster.database.figures import CLUSTER, ClusterFigures, ClusterView
+from server.cluster.followers import FOLLOWERS, Followers
+from server.cluster.homes import contact_of
 from server.features import DaemonTask, Feature, Measured
 from server.metrics import Metric
 
 if TYPE_CHECKING:
     from server.sessions.state import DaemonState
+    from server.spaces.space import HostedSpace
 
 # A table: a metric is two or three lines.
 # fmt: off
@@ -43,9 +46,26 @@ def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
     return (DaemonTask("facts about the cluster", partial(state_members, daemon, daemon.home)),)
 
 
+def _make(daemon: DaemonState) -> None:
+    daemon.parts.add(CLUSTER, ClusterView())
+    daemon.parts.add(FOLLOWERS, Followers(daemon))
+    daemon.link = contact_of(daemon)
+
+
+def _leads(daemon: DaemonState, spaces: Sequence[HostedSpace]) -> Sequence[DaemonTask]:
+    """Who leads ``main`` of a directory has followers there."""
+    if daemon.main in spaces:
+        daemon.parts[FOLLOWERS].listen()
+    return ()
+
+
 FEATURE: Final = Feature(
     name="cluster",
-    make=lambda daemon: daemon.parts.add(CLUSTER, ClusterView()),
+    make=_make,
+    verbs=lambda daemon: {"follow": daemon.parts[FOLLOWERS].follow},
     tasks=_tasks,
+    leads=_leads,
+    status=lambda daemon, _: {"followers": daemon.parts[FOLLOWERS].status()},
+    inspected=frozenset(["followers"]),
     metrics=Measured(lambda daemon: daemon.parts[CLUSTER].figures, METRICS),
 )

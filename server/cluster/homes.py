@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from relay.store.address import StoreAddress
-from server.cluster.directory.followers import LeaderLink
+from server.cluster.directory.contact import DirectoryContact
 from server.cluster.directory.home import DirectoryHome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from relay.following.polling import Polled
     from server.config.model import Config
     from server.home import Home, LeaderContact
     from server.sessions.state import DaemonState
@@ -26,10 +23,12 @@ def home_of(config: Config, before: Home | None = None) -> Home:
     return DirectoryHome(config)
 
 
-def contact_of(daemon: DaemonState, followings: Sequence[Polled]) -> LeaderContact:
+def contact_of(daemon: DaemonState) -> LeaderContact:
     """Returns how a daemon keeps in touch with its leader, while it follows."""
     if isinstance(daemon.home, DirectoryHome):
-        return LeaderLink(daemon, followings, daemon.home.directory)
+        return DirectoryContact(daemon, daemon.home.directory)
     from server.cluster.database.contact import StoreContact  # as above
+    from server.cluster.database.store import StoreHome
 
-    return StoreContact(daemon, followings)
+    assert isinstance(daemon.home, StoreHome)  # there is no third one
+    return StoreContact(daemon, daemon.home)

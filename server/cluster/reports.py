@@ -1,28 +1,35 @@
-"""The session on which a follower reports to its leader, and is told how far the leader is.
+"""The connection on which a follower reports to its leader, and is told how far the leader is.
 
 A follower says again and again who it is and how far it has come.  The leader answers with the newest epoch
-on disk of each space that it leads.  Where the report lists spaces, a ``Reached`` follows each of their
-groups of epochs on disk; its stream is the place of the space in that list, from 1, or 0 for durable topics.
+on disk of each space that it leads.  A *hint*, which is a ``Reached``, follows each group of epochs on disk
+of the spaces that the report lists; its stream is the place of the space there, from 1, or 0 for durable
+topics.
 
-Always: a packet of this session is a reason to look at a log; spaces of a follower change by the log alone.
+Always: a packet of this session is a reason to look at a log; spaces of a follower change by the log alone; a
+hint that is lost costs a pause and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
-from dataspace.errors import ProtocolError, Refused
+from dataspace.client.session.uplink import send_whole
+from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN
 from dataspace.wire.session import Role, Session
 from index.values.values import Map, Record, Value
 from server.spaces.measures import lag_of
 
 if TYPE_CHECKING:
+    from dataspace.transport.sockets import Link
+    from relay.following.polling import Polled
     from server.sessions.state import DaemonState
-    from server.spaces.space import HostedSpace
 
 REPORT_SECONDS: Final = 0.5
 """How often a follower reports."""
@@ -34,28 +41,113 @@ HINTED_SECONDS: Final = 0.1
 """How often a follower looks at the log beside the hints that it gets."""
 
 
-class Reports:
-    """One such session, as the follower has it; ``hinted`` is called with each ``Reached``."""
+CLOSED: Final = "the leader closed the connection"
+
+
+class LeaderConnection:
+    """The connection to one leader, made again whenever it is lost, for as long as that leads.
+
+    Who leads, and where, is for the home: it derives a class with the address, and with what answers and
+    losses mean there.
+    """
 
     def __init__(
-        self,
-        send: Callable[[bytes], Awaitable[None]],
-        receive: Callable[[], Awaitable[bytes | bytearray]],
-        hinted: Callable[[p.Reached], None] | None = None,
+        self, daemon: DaemonState, spaces: Sequence[str], *, pause_seconds: float, poll_seconds: float
     ) -> None:
-        self._send = send
-        self._receive = receive
+        """``spaces`` are what is followed there.  The next attempt to connect is after ``pause_seconds``;
+        their logs are looked at every ``poll_seconds`` while no hints come."""
+        self._daemon = daemon
+        self._spaces = spaces
+        self._pause_seconds = pause_seconds
+        self._poll_seconds = poll_seconds
+        self._running = trio.CancelScope()
+        self.is_up = False
+        """True while the leader answers."""
+
+    def end(self) -> None:
+        """Ends ``run``."""
+        self._running.cancel()
+
+    async def run(self) -> None:
+        """Keeps up the connection, until cancelled or ended."""
+        poll_every(self._daemon, self._spaces, self._poll_seconds)
+        try:
+            with self._running:
+                while True:
+                    await self._talk_once()
+                    await trio.sleep(self._pause_seconds)
+        finally:
+            self._running = trio.CancelScope()  # it is run again after a defect
+
+    async def _talk_once(self) -> None:
+        """Connects, and reports until the connection is lost."""
+        reason: Exception | str | None = None
+        try:
+            link, hello = await self._dial()
+            with closing(link):
+                reports = Reports(link, self._take_hint)
+                await reports.run(hello, partial(report_of, self._daemon, self._spaces), self._take)
+                reason = reports.farewell
+        except (OSError, trio.TooSlowError, DataspaceError) as error:
+            reason = error
+        finally:  # also where it is cancelled
+            was_up, self.is_up = self.is_up, False
+            if was_up:
+                poll_every(self._daemon, self._spaces, self._poll_seconds)
+            self._note_lost(reason, was_up=was_up)
+
+    async def _dial(self) -> tuple[Link, p.Hello]:
+        """Connects to the leader, and returns the hello for it as well; raises as ``open_link``."""
+        raise NotImplementedError
+
+    def _note_answer(self, answer: Map, *, is_first: bool) -> None:
+        """Takes what an answer of the leader says beside its epochs."""
+
+    def _note_lost(self, reason: Exception | str | None, *, was_up: bool) -> None:
+        """Notes why the leader does not answer, or not any more; None where ``run`` ends."""
+
+    def _take(self, answer: Map) -> None:
+        is_first, self.is_up = not self.is_up, True
+        if is_first:
+            poll_every(self._daemon, self._spaces, HINTED_SECONDS)
+        self._note_answer(answer, is_first=is_first)
+        epochs = numbers(answer.get("epochs"))
+        for name in self._spaces:
+            self._take_epoch(name, epochs.get(name, 0))
+
+    def _take_hint(self, hint: p.Reached) -> None:
+        for number in hint.streams:
+            if number == 0 and (beside := self._daemon.disk_part.following) is not None:
+                beside.hint()
+            elif 0 < number <= len(self._spaces):
+                self._take_epoch(self._spaces[number - 1], hint.epoch)
+
+    def _take_epoch(self, space: str, epoch: int) -> None:
+        """Notes the newest epoch of a space that its leader has on disk; a later one is looked for."""
+        hosted = self._daemon.spaces.get(space)
+        if hosted is None:  # it was given back, and this connection is about to end
+            return
+        hosted.leader.newest.add(epoch, trio.current_time())
+        if not hosted.role.leads:
+            hosted.role.commits.expect(epoch)
+
+
+class Reports:
+    """What is said on one such connection; ``hinted`` is called with each ``Reached``."""
+
+    def __init__(self, link: Link, hinted: Callable[[p.Reached], None]) -> None:
+        self._link = link
         self._hinted = hinted
         self._session = Session(Role.CLIENT)
         self._heard: list[p.Packet] = []
-        self.farewell = "the leader closed the connection"
+        self.farewell = CLOSED
         """Why the session is over."""
 
     async def run(self, hello: p.Hello, report: Callable[[], Map], take: Callable[[Map], None]) -> None:
-        """Reports again and again, and passes each answer on; returns when the leader hangs up.
+        """Reports again and again, and passes each answer on; returns when the leader says goodbye.
 
-        Raises ``Refused`` where the leader does not take reports, ``ProtocolError`` for a broken protocol and
-        ``trio.TooSlowError`` for an answer that is overdue.
+        Raises ``OSError`` for a lost connection, ``Refused`` where the leader does not take reports,
+        ``ProtocolError`` for a broken protocol and ``trio.TooSlowError`` for an answer that is overdue.
         """
         if await self._ask(hello) is None:
             return
@@ -76,48 +168,55 @@ class Reports:
 
     async def _ask(self, packet: p.Packet) -> p.Packet | None:
         with trio.fail_after(ANSWER_SECONDS):
-            await self._send(self._session.send(packet))
+            await send_whole(self._link, self._session.send(packet))
             return await self._hear()
 
     async def _hear(self) -> p.Packet | None:
         """Returns the next packet that is no hint; None at the end."""
         while True:
             while not self._heard:
-                chunk = await self._receive()
+                chunk = await self._link.receive()
                 if not chunk:
-                    return None
-                self._heard += self._session.feed(bytes(chunk))
+                    raise ConnectionResetError(CLOSED)
+                self._heard += self._session.feed(chunk)
             packet = self._heard.pop(0)
             if isinstance(packet, p.Bye):
                 self.farewell = packet.text or self.farewell
                 return None
-            if isinstance(packet, p.Reached) and self._hinted is not None:
+            if isinstance(packet, p.Reached):
                 self._hinted(packet)
             elif not isinstance(packet, p.Ping):  # the next report answers it
                 return packet
 
 
-def report_of(daemon: DaemonState, hints: Value) -> Map:
-    """Returns the report of a daemon; ``hints`` is the name of its socket, or the spaces of its hints."""
-    spaces = daemon.spaces.items()
+def report_of(daemon: DaemonState, spaces: Sequence[str]) -> Map:
+    """Returns the report of a daemon to the leader of these spaces."""
+    hosted = daemon.spaces.items()
     return Map(
         {
             "name": daemon.here.name,
             "url": daemon.here.url,
             "web": daemon.here.web,
-            "hints": hints,
+            "hints": tuple(spaces),
             "stand_by": daemon.home.stands_by,
-            "epochs": Map({name: each.commits.durable for name, each in spaces}),
-            "lag": Map({name: round(1000 * lag_of(each).seconds) for name, each in spaces}),
+            "epochs": Map({name: each.commits.durable for name, each in hosted}),
+            "lag": Map({name: round(1000 * lag_of(each).seconds) for name, each in hosted}),
         }
     )
 
 
-def take_epoch(hosted: HostedSpace, epoch: int) -> None:
-    """Notes the newest epoch of a space that its leader has on disk; a later one than here is looked for."""
-    hosted.leader.newest.add(epoch, trio.current_time())
-    if not hosted.role.leads:
-        hosted.role.commits.expect(epoch)
+def poll_every(daemon: DaemonState, spaces: Iterable[str], seconds: float) -> None:
+    """Looks at the followed logs of these spaces now, and so often from now on; with ``main`` at topics."""
+    found: list[Polled] = []
+    for name in spaces:
+        role = None if (hosted := daemon.spaces.get(name)) is None else hosted.role
+        if role is not None and not role.leads:
+            found.append(role.commits)
+    if MAIN in spaces and (beside := daemon.disk_part.following) is not None:
+        found.append(beside)
+    for each in found:
+        each.poll = seconds
+        each.hint()
 
 
 LagRow: TypeAlias = tuple[str, str, int]

@@ -294,7 +294,7 @@ class Config:
     socket_mode: int = setting(0o600, mode, option="socket_mode")
     """Permissions of the Unix sockets."""
     followers: int = setting(0, COUNT.between(0, 64), option="followers")
-    """The number of followers that the daemon starts; each costs it a datagram for each group of epochs on
+    """The number of followers that the daemon starts; each costs it a packet for each group of epochs on
     disk."""
     readers: tuple[str, ...] = setting((), addresses, option="readers")
     """The addresses that these followers share."""

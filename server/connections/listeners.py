@@ -12,17 +12,18 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import Iterable, Sized
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import trio
 
 from dataspace.errors import DataspaceError, UsageError
-from dataspace.transport.addresses import Address, parse_listen
+from dataspace.transport.addresses import Address, on_this_machine, parse_listen
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
 from server.config.model import Config, Inherited
+from server.parts import PartKey
 from server.pauses import Pauses
 
 logger = logging.getLogger("dataspace")
@@ -47,6 +48,9 @@ class Doorkeeper(Protocol):
     def serve(self, link: Link) -> object:
         """Serves the peer at the other end in a task of its own."""
 
+
+TRUSTED: Final = PartKey[Callable[[Link], object]]("trusted")
+"""Serves a peer at the other end of a link that needs no token."""
 
 NOT_THERE: Final = (1 << 64) - 1
 """The count of a process that accepts nothing."""
@@ -292,3 +296,13 @@ def _serve(doorkeeper: Doorkeeper, listener: Listener, connected: socket.socket)
 def _link(listener: Listener, connected: socket.socket) -> Link:
     plain = SocketLink(connected)
     return plain if listener.context is None else TlsLink(plain, listener.context, server_side=True)
+
+
+def url_of(listeners: Iterable[Listener]) -> str:
+    """Returns the address by which clients on this machine reach a daemon; empty if there is none."""
+    return next((on_this_machine(each.address).url for each in listeners if not each.address.web), "")
+
+
+def web_url_of(listeners: Iterable[Listener]) -> str:
+    """Returns the same for HTTP."""
+    return next((on_this_machine(each.address).http for each in listeners if each.address.web), "")

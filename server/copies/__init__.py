@@ -1,1 +1,1 @@
-"""Copies of logs: the commands that back up, restore and copy them.  The daemon does nothing for these."""
+"""Copies of a home: backups and their restores, and one home copied to another."""

@@ -22,18 +22,15 @@ from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
 from dataspace.wire.verbs import VERBS, Arguments, Subject
 from index.values.values import Map, Value
-from relay.following.following import FollowedLog, Following
-from relay.journal.following import TopicsFollowing
+from relay.following.following import FollowedLog
+from relay.following.polling import Polled
 from relay.log.log import Log
-from server.cluster.directory.followers import Followers, url_of, web_url_of
-from server.cluster.directory.home import DirectoryHome
-from server.cluster.homes import contact_of
 from server.config.functions import load_functions
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.connection import Connection, SocketReader
 from server.connections.dispatch import SERVED, ClientDoor, ClientPeer, Served, serve_through
-from server.connections.listeners import Doorkeeper, Listener, accept
+from server.connections.listeners import TRUSTED, Doorkeeper, Listener, accept, url_of, web_url_of
 from server.daemon.anew import fence_role
 from server.daemon.draining import Draining, drain_verb
 from server.daemon.features import FEATURES, PACKETS, PARTS, STREAMS, routes
@@ -53,7 +50,6 @@ from server.spaces.measures import hosted_limits, status_of
 from server.spaces.roles import FilledSpace
 from server.spaces.rules import HostedFlows
 from server.spaces.space import HostedSpace, Surroundings, now
-from server.topics.part import TOPICS
 from server.tracing.tracing import TRACING, Tracing, traced_publish
 
 QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
@@ -65,7 +61,6 @@ FOLLOWING: Final = "following"
 INSPECTED: Final = frozenset(
     [
         "addresses",
-        "followers",
         "leader",
         "process",
         "spaces",
@@ -86,13 +81,10 @@ class Daemon(DaemonState):
         self,
         config: Config,
         logs: Sequence[tuple[SpaceConfig, Log | FollowedLog]],
+        home: Home,
         tracing: Tracing | None = None,
-        home: Home | None = None,
     ) -> None:
-        """By default its home is a directory."""
-        super().__init__(
-            config, home or DirectoryHome(config), Counts(), None if tracing is None else tracing.recorder
-        )
+        super().__init__(config, home, Counts(), None if tracing is None else tracing.recorder)
         self.started = now()
         self.listeners: list[Listener] = []
         self.draining = Draining()
@@ -103,6 +95,7 @@ class Daemon(DaemonState):
         peers = dict[int, Peer]()
         self.parts.add(PEERS, peers, lambda: sum([each.sending.unheard for each in peers.values()]))
         self.parts.add(SERVE, self.serve_hosted)
+        self.parts.add(TRUSTED, self.serve_trusted)
         if tracing is not None:
             self.parts.add(TRACING, tracing)
         self._surroundings = Surroundings(
@@ -126,25 +119,15 @@ class Daemon(DaemonState):
             feature.make(self)
         for hosted in self.spaces.values():
             self._join(hosted)
-        topics = self.parts[TOPICS]
-        self.followers = Followers(self, partial(self.serve, trusted=True))
-        """The followers of this daemon, while it leads."""
         self._leading: dict[str, trio.CancelScope] = {}
         """What runs for the spaces that are led."""
         if self.leads:
-            topics.open(*topics.open_journal())
+            self.disk_part.prepare().lead()
         else:
-            topics.follow()
-        followings = [each.followed.commits for each in self.spaces.values() if not each.leads]
-        followed = topics.durable.following
-        self.polled: list[Following | TopicsFollowing] = [*followings, *([followed] if followed else [])]
-        """What looks at the store of the leader of this daemon again and again, while it follows."""
-        self.link = contact_of(self, self.polled)
-        """The connection to that leader."""
+            self.disk_part.follow()
         verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
             "drain": drain_verb(self, self.draining),
-            "follow": self.followers.follow,
             **{name: verb for feature in FEATURES for name, verb in feature.verbs(self).items()},
         }
         timed_verbs = {
@@ -184,8 +167,9 @@ class Daemon(DaemonState):
         self.begin_leading([each for each in self.spaces.values() if each.leads])
         for name in self.followed:
             self._expect_skips(self.spaces[name])
-        for polled in self.polled:
-            self.peers.start_soon(fence_role, FOLLOWING, polled.run)
+        followings: list[Polled | None] = [self.spaces[name].followed.commits for name in self.followed]
+        for each in filter(None, [*followings, self.disk_part.following]):
+            self.peers.start_soon(fence_role, FOLLOWING, each.run)
         if self.followed:
             self.peers.start_soon(keep, DAEMON, "the link to its leader", self.link.run)
         self.peers.start_soon(keep, DAEMON, "held packets", self.surety.run)
@@ -212,9 +196,7 @@ class Daemon(DaemonState):
         self._join(follower)
         self.spaces[hosted.name] = follower
         self._expect_skips(follower)
-        following = follower.followed.commits
-        self.polled.append(following)
-        self.peers.start_soon(fence_role, FOLLOWING, following.run)
+        self.peers.start_soon(fence_role, FOLLOWING, follower.followed.commits.run)
         if was_leading_all:
             self.peers.start_soon(keep, DAEMON, "the link to its leader", self.link.run)
 
@@ -223,13 +205,11 @@ class Daemon(DaemonState):
         self._leading.pop(hosted.name).cancel()
 
     def begin_leading(self, spaces: Sequence[HostedSpace]) -> None:
-        """Runs what a leader of these spaces does by itself; of ``main``, listens for followers as well."""
+        """Runs what a leader of these spaces does by itself."""
         for hosted in spaces:
             hosted.leader.here = self.here.url
             scope = self._leading[hosted.name] = trio.CancelScope()
             self.peers.start_soon(_run, hosted, scope)
-        if self.main in spaces and (listener := self.followers.listen()) is not None:
-            self.peers.start_soon(accept, self.followers, listener)
         for feature in FEATURES:
             self._begin_tasks(feature.leads(self, spaces))
 
@@ -273,6 +253,10 @@ class Daemon(DaemonState):
         if self.reactor is None or form is not None or not isinstance(link, SocketLink):
             return serve_through(self, Connection(link, self.limits, form), trusted=trusted)
         return serve_through(self, SocketReader(link, self.limits, self.reactor), trusted=trusted)
+
+    def serve_trusted(self, link: Link) -> object:
+        """Serves a process that may open the data directory, and needs no token."""
+        return self.serve(link, trusted=True)
 
     async def accept_on(self, listener: Listener) -> None:
         """Accepts the peers of a listener until the daemon is drained, or a reload closes the listener."""
@@ -321,7 +305,6 @@ class Daemon(DaemonState):
             "compiled": tuple(compiled_parts()),
             "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
             "addresses": self.addresses,
-            "followers": self.followers.status(),
             "process": os.getpid(),
             "loop": "task" if self.reactor is None else "reader",
             "started": self.started,

@@ -70,7 +70,7 @@ async def leave(daemon: Daemon, stop_writing: StopWriting) -> None:
     by nothing is handed over, and clients have the time of the drain.
     """
     draining: Draining = daemon.draining
-    has_successor = daemon.followers.stands_by
+    has_successor = daemon.home.has_stand_by
     with trio.move_on_after(RETIRE_SECONDS):
         has_successor = await daemon.home.retire() or has_successor
     led = [hosted for hosted in daemon.spaces.values() if hosted.leads]

@@ -27,12 +27,12 @@ from server.config.model import Config, Limits, Logging, Slow
 from server.config.rights import Keys
 from server.connections.listeners import Listener, context_for, open_listener
 from server.daemon.exposure import warnings
+from server.daemon.features import FEATURES
 from server.extras import check_extras
 from server.hosting.actors import HOSTING
 from server.logs import LOGGER, set_form, set_level
 from server.sessions.memory import memory_limit, waiting_limit
 from server.sessions.peer import PEERS
-from server.topics.part import TOPICS
 
 if TYPE_CHECKING:
     from dataspace.kernel.limits import SpaceLimits
@@ -226,7 +226,8 @@ def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
     daemon.limits = limits
     daemon.memory.limit = memory_limit(limits.memory)
     daemon.delivery.budget.limit = waiting_limit(limits.waiting_bytes, daemon.memory.limit)
-    daemon.parts[TOPICS].catalogue.relimit(retained=limits.retained_bytes)
+    for feature in FEATURES:
+        feature.relimit(daemon)
     daemon.accounts.give_quotas(config.quotas_of_tokens(), config.quotas)
     main, more = _taken(before.space_limits, config.space_limits, LATER_OF_SPACE, "limits")
     later += more

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -23,10 +23,10 @@ from dataspace.transport.addresses import parse_listen
 from dataspace.transport.reactor import Reactor, is_available
 from dataspace.version import __version__
 from relay.following.following import FollowedLog
-from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogAway, LogFenced
+from relay.store.group_writer import GroupWriter
 from relay.store.staging import Staging
 from server.cluster.homes import home_of
 from server.config.model import Config
@@ -43,7 +43,6 @@ from server.monitoring.pages import exposition
 from server.sessions.peer import PEERS
 from server.spaces.keeping import DAEMON, keep
 from server.spaces.space import HostedSpace
-from server.topics.part import TOPICS, writers_of
 from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005
@@ -176,7 +175,7 @@ async def _serve(
         admin = _open_admin(config)
         if admin is not None:
             held.callback(admin.close)
-        daemon = Daemon(config, logs, tracing, home)
+        daemon = Daemon(config, logs, home, tracing)
         _close_with(held, daemon)
         for warning in warnings(config):
             logger.warning("%s", warning, extra={"event": "warning"})
@@ -210,7 +209,7 @@ async def _opened(
 
 def _close_with(held: ExitStack, daemon: Daemon) -> None:
     """Closes with ``held`` what a daemon has opened beside its logs."""
-    held.callback(daemon.parts[TOPICS].durable.journal.close)
+    held.callback(daemon.disk_part.closing())
     for hosted in daemon.spaces.values():
         if hosted.leads:
             held.callback(hosted.leading.staging.close)
@@ -233,12 +232,12 @@ class _Writers:
     def __init__(self, daemon: Daemon, nursery: trio.Nursery) -> None:
         self._daemon = daemon
         self._nursery = nursery
-        self._begun: list[tuple[GroupCommit | TopicWriter, trio.CancelScope]] = []
+        self._begun: list[tuple[GroupWriter[Any], trio.CancelScope]] = []
 
     def begin(self) -> None:
         """Runs the writers of what the daemon leads, as far as they do not run yet."""
         running = [each for each, _ in self._begun]
-        for _, writer in writers_of(self._daemon):
+        for _, writer in self._daemon.writers():
             if writer in running:
                 continue
             if isinstance(writer, GroupCommit):
@@ -326,7 +325,6 @@ async def _run(
                 try:
                     for listener in daemon.listeners:
                         listener.close()
-                    daemon.followers.close()
                 finally:
                     await writers.close()
                 for scope in scopes:
@@ -390,19 +388,19 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
         held.callback(logs[-1].close)
         staged.append(await trio.to_thread.run_sync(hosted.open_staging))
         held.callback(staged[-1].close)
-    topics = None
+    beside = None
     if daemon.main in spaces:
-        if (following := daemon.parts[TOPICS].durable.following) is not None:
+        if (following := daemon.disk_part.following) is not None:
             await following.catch_up()
-        topics = await trio.to_thread.run_sync(daemon.parts[TOPICS].open_journal)
-        held.callback(topics[0].close)
+        beside = await trio.to_thread.run_sync(daemon.disk_part.prepare)
+        held.callback(beside.close)
     for hosted, log, staging in zip(spaces, logs, staged, strict=True):
-        hosted.lead(log, staging)  # in one step with the topics: from here on clients may ask for all of it
+        hosted.lead(
+            log, staging
+        )  # in one step with what is beside: from here on clients may ask for all of it
         daemon.guests.begin_term(daemon.home.numbering(log))
-    for commits in followings:  # else their old state would stay in memory
-        daemon.polled.remove(commits)
-    if topics is not None:
-        daemon.parts[TOPICS].open(*topics)
+    if beside is not None:
+        beside.lead()
     writers.begin()
     daemon.begin_leading(spaces)
 
@@ -412,7 +410,7 @@ async def _end_when(daemon: Daemon, ending: trio.Event) -> None:
     daemon.draining.begin()
 
 
-async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:
+async def _write_log(writer: GroupWriter[Any], scope: trio.CancelScope) -> None:
     with scope:
         await writer.run()
 

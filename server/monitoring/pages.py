@@ -17,7 +17,6 @@ import trio
 from dataspace.errors import Refused, UsageError
 from server.monitoring.metrics import all_metrics, readings
 from server.monitoring.survey import survey
-from server.topics.part import writers_of
 
 if TYPE_CHECKING:
     from server.features import Feature
@@ -150,7 +149,7 @@ def ailments(daemon: DaemonState) -> Iterator[str]:
     Always: an answer shows that the loop turns; a disk that does not answer is noticed by the write that
     waits for it.
     """
-    for name, writer in writers_of(daemon):
+    for name, writer in daemon.writers():
         if writer.failure is not None:
             yield f"{name} has failed, the daemon's log says why"
         elif writer.full is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -23,7 +23,7 @@ from server.config.rights import Keys, Permit, permit_of_follower
 from server.lane import Lane
 from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.owners.bearers import Bearer
-from server.parts import Parts
+from server.parts import DiskPart, Parts
 from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing, Surety
 from server.sessions.guests import Guests
@@ -37,8 +37,9 @@ from server.system import SystemSpace
 if TYPE_CHECKING:
     from index.values.values import Value
     from relay.space_registers import KnownSession
+    from relay.store.group_writer import GroupWriter
     from server.config.model import Config, Limits
-    from server.home import Home
+    from server.home import Home, LeaderContact
 
 REPLAY_BYTES: Final = 256 << 10
 """About what a replay holds while it reads."""
@@ -90,6 +91,9 @@ class DaemonState:
     peers: trio.Nursery
     """Runs connections, and all other tasks that end before the logs are closed."""
 
+    link: LeaderContact
+    """How it keeps in touch with its leader, while it follows; the feature for clusters sets it."""
+
     has_ended = False
     """True once no task of a peer can begin any more."""
 
@@ -101,6 +105,8 @@ class DaemonState:
         self.readiness = Readiness()
         self.parts: Final = Parts()
         """What features keep."""
+        self.disk_part = DiskPart()
+        """What is on disk beside the logs of spaces."""
         self.limits: Limits = config.limits
         self.keys = Keys(config.keys)
         """The tokens that are valid now."""
@@ -166,6 +172,17 @@ class DaemonState:
     def leader_web(self, space: str) -> str:
         """Where the leader of a space serves HTTP; empty if it does not, or none is known."""
         return self.spaces.get(space, self.main).leader.web
+
+    def writers(self) -> list[tuple[str, GroupWriter[Any]]]:
+        """Returns all writers to the disk, by name; none in a daemon that follows."""
+        written: list[tuple[str, GroupWriter[Any]]] = [
+            (f"the log of space {name}", hosted.leading.commits)
+            for name, hosted in self.spaces.items()
+            if hosted.leads
+        ]
+        if (beside := self.disk_part.writer) is not None:
+            written.append((beside.NAME, beside))
+        return written
 
     # -- connections ----------------------------------------------------------------------------------
 

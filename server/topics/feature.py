@@ -102,6 +102,7 @@ METRICS: Final[tuple[Metric[TopicFigures], ...]] = (
 def _make(daemon: DaemonState) -> None:
     topics = DaemonTopics(daemon)
     daemon.parts.add(TOPICS, topics, lambda: topics.catalogue.bytes)
+    daemon.disk_part = topics
     daemon.parts.add(FRONTIERS, Frontiers())
 
 
@@ -123,9 +124,14 @@ def _figures(daemon: DaemonState) -> TopicFigures:
     return TopicFigures(topics.catalogue.statistics(), opened, still, topics.durations)
 
 
+def _relimit(daemon: DaemonState) -> None:
+    daemon.parts[TOPICS].catalogue.relimit(retained=daemon.limits.retained_bytes)
+
+
 FEATURE: Final = Feature(
     name="topics",
     make=_make,
+    relimit=_relimit,
     verbs=_verbs,
     streams={"topic": CONNECTION},
     packets={p.Produce: CONNECTION},

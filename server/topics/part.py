@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Final
 from relay.journal.writer import TopicWriter
 from relay.store.durations import Durations
 from relay.store.errors import closed_on_failure
-from server.parts import PartKey
+from server.parts import DiskPart, Opened, PartKey
 from server.spaces.space import now
 from server.topics.catalogue import Topics
 from server.topics.durable import DurableTopics, Recovered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dataspace.errors import Refused
+    from relay.journal.following import TopicsFollowing
     from relay.journal.journal import Journal
-    from relay.log.writer import GroupCommit
     from server.sessions.state import DaemonState
 
 
-class DaemonTopics:
+class DaemonTopics(DiskPart):
     """The topics of one daemon, which are led with the space ``main``."""
 
     def __init__(self, daemon: DaemonState) -> None:
@@ -43,9 +45,23 @@ class DaemonTopics:
         """Opens the durable topics of a daemon that leads."""
         self.durable.open(journal, found)
 
+    def prepare(self) -> Opened:
+        journal, found = self.open_journal()
+        return Opened(lambda: self.open(journal, found), journal.close)
+
     def follow(self) -> None:
         """Reads the durable topics of the leader, in a daemon that follows."""
         self.durable.follow(self._daemon.home.follow_journal())
+
+    def closing(self) -> Callable[[], None]:
+        return self.durable.journal.close
+
+    def hint_with(self, hint: Callable[[], None] | None) -> None:
+        self.durable.hint = hint
+
+    @property
+    def following(self) -> TopicsFollowing | None:
+        return self.durable.following
 
     @property
     def writer(self) -> TopicWriter | None:
@@ -63,15 +79,3 @@ class DaemonTopics:
 
 
 TOPICS: Final = PartKey[DaemonTopics]("topics")
-
-
-def writers_of(daemon: DaemonState) -> list[tuple[str, GroupCommit | TopicWriter]]:
-    """Returns all writers to the disk, by name; none in a daemon that follows."""
-    written: list[tuple[str, GroupCommit | TopicWriter]] = [
-        (f"the log of space {name}", hosted.leading.commits)
-        for name, hosted in daemon.spaces.items()
-        if hosted.leads
-    ]
-    if (topics := daemon.parts[TOPICS].writer) is not None:
-        written.append((TopicWriter.NAME, topics))
-    return written

@@ -29,9 +29,11 @@ from unittest.mock import patch
 import trio
 
 import dataspace
+from dataspace.client.session.uplink import send_whole
 from dataspace.codec import pack
 from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.topics import messages as forms
+from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tokens import narrow
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import Names
@@ -45,7 +47,7 @@ from server.daemon import serve as serving
 from server.daemon.daemon import Daemon
 from server.groups.space.part import GROUPS
 from server.sessions.peer import PEERS
-from server.topics.part import TOPICS, writers_of
+from server.topics.part import TOPICS
 from tests.abuse.oracle import codes
 from tests.generated.test_verbs import JOB, NAMED, NOT_HERE, SECRET, Stated, base, ordered
 from tests.relay.store.memory import in_memory
@@ -57,7 +59,7 @@ from tests.simulation.disks import fault_of
 from tests.simulation.entropy import virtual
 from tests.simulation.hosts import Host, here
 from tests.simulation.life import MEMORY, listened
-from tests.simulation.machine import FOLLOWERS_PORT, Stream
+from tests.simulation.machine import FOLLOWERS_PORT
 from tests.simulation.network import Network, Weather
 from tests.simulation.plan import FOLLOWS, LEADS, STANDS_BY, Plan
 from tests.simulation.scheduling import run_ordered
@@ -83,8 +85,8 @@ State = tuple[Value, ...]
 class Connection:
     """One connection to a daemon of a scene."""
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self._session = Session(Side.CLIENT, max_frame=64 << 20, max_elements=64 << 20)
         self._heard: list[p.Packet] = []
         self._answers: dict[int, Heard] = {}
@@ -95,7 +97,7 @@ class Connection:
 
     async def say(self, packet: p.Packet) -> None:
         """Sends a packet."""
-        await self._stream.send_all(packed(packet))
+        await send_whole(self._link, packed(packet))
 
     async def hear(self) -> p.Packet:
         """Returns the next packet that answers something; at the end a goodbye."""
@@ -104,10 +106,7 @@ class Connection:
                 heard = self._heard.pop(0)
                 if not isinstance(heard, p.Reached | p.Ping):
                     return heard
-            try:
-                data = await self._stream.receive_some()
-            except trio.BrokenResourceError:
-                data = b""
+            data = await self._link.receive()
             if not data:
                 return p.Bye("closing", "the connection has ended")
             self._heard.extend(self._session.feed(data))
@@ -126,7 +125,7 @@ class Connection:
         with trio.move_on_after(patience):
             try:
                 await self.say(p.Request(self.asked, verb, Map(stated)))
-            except trio.BrokenResourceError:
+            except OSError:
                 return p.Bye("closing", "the connection has ended")
             return await self.hear_answer(self.asked)
         return None
@@ -143,7 +142,8 @@ class Connection:
 
     async def close(self) -> None:
         """Ends it."""
-        await self._stream.__aexit__(None, None, None)
+        self._link.close()
+        await trio.lowlevel.checkpoint()
 
 
 class Scene:
@@ -179,11 +179,11 @@ class Scene:
         with trio.fail_after(SOON):
             while True:
                 try:
-                    end = await self.world.network.connect("", port or PORT + at)
+                    end: Any = await self.world.network.connect("", port or PORT + at)
                     break
                 except OSError:
                     await trio.sleep(0.02)
-            made = Connection(Stream(end))
+            made = Connection(SocketLink(end))
             await made.greet(token, f"~asker{next(self._numbers)}", here=here)
             return made
 
@@ -351,7 +351,7 @@ async def _fill_disk(scene: Scene) -> None:
     made, daemon = await scene.connect(0), scene.daemon(0)
     await made.say(p.Turn(1, "main", "", ((ASSERT, 1, Record("unwritten")),)))
     await made.say(p.Request(1, "join", Map({"topic": "unwritten", "durable": True})))
-    while not all(writer.full for _, writer in writers_of(daemon)):  # noqa: ASYNC110  # these two meet it
+    while not all(writer.full for _, writer in daemon.writers()):  # noqa: ASYNC110  # these two meet it
         await trio.sleep(0.05)
 
 

@@ -15,8 +15,8 @@ from typing import Final
 
 import trio
 
+from relay.store.lock import DataInUse
 from server.cluster.directory.home import directory_of
-from server.cluster.directory.lock import DataInUse
 from server.config.model import Config, Follow
 from tests.simulation.daemons import Supervisor
 from tests.simulation.disks import Volume, mounted
@@ -35,7 +35,7 @@ class Cluster(Supervisor):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.machine: Final = Machine(world.count)
+        self.machine: Final = Machine()
         self.volume = Volume(None, self._left, world.count)
         self.members: Final = [self._member(at, role) for at, role in enumerate(world.plan.roles)]
 
@@ -46,8 +46,7 @@ class Cluster(Supervisor):
         """Starts them, each again when it has ended; returns when all have ended after ``stop``."""
         with ExitStack() as held:
             held.enter_context(mounted(self.volume))
-            network = self._world.network
-            held.enter_context(one_machine(self.machine, lambda: network, self._led))
+            held.enter_context(one_machine(self.machine, self._led))
             async with trio.open_nursery() as nursery:
                 for each in self.members:
                     nursery.start_soon(each.run)

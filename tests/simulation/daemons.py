@@ -19,7 +19,7 @@ from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
 from relay.space_registers import space_registers
 from relay.store.errors import LogFailed
-from server.cluster.directory.lock import DataUnusable
+from relay.store.lock import DataUnusable
 from server.config.model import Config, Limits, SpaceConfig
 from server.daemon.serve import serve
 from tests.relay.store.memory import move_memories

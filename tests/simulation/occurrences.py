@@ -71,7 +71,6 @@ class Occurrence(Enum):
     LATE = "jobs that another worker had when they were done"
     PROMOTED = "followers that led after their leader"
     MOVED = "clients that went on at another daemon"
-    UNHEARD = "hints to a follower for which there was no room"
     LOST_BEFORE = "statements that did not reach the store"
     LOST_AFTER = "answers of the store that were lost"
     LOCKED = "statements that waited for the row of a term"
@@ -96,7 +95,6 @@ COUNTED: Final = {each.name: each.value for each in Occurrence} | {
 
 _OF_FILES: Final = frozenset([Occurrence.MISSING.name, Occurrence.TORN.name])
 _OF_SEVERAL: Final = frozenset([Occurrence.PROMOTED.name, Occurrence.MOVED.name])
-_OF_FOLLOWERS: Final = frozenset([Occurrence.UNHEARD.name])
 _OF_DISKS: Final = frozenset([Occurrence.AT_WRITE.name, Occurrence.FULL.name, Occurrence.SYNC.name])
 _OF_CLUSTERS: Final = frozenset(
     [
@@ -109,10 +107,10 @@ _OF_CLUSTERS: Final = frozenset(
     ]
 )
 _NEVER: Final = {
-    Kind.FILES: _OF_SEVERAL | _OF_FOLLOWERS | _OF_CLUSTERS,
-    Kind.MEMORY: _OF_FILES | _OF_SEVERAL | _OF_FOLLOWERS | _OF_CLUSTERS,
+    Kind.FILES: _OF_SEVERAL | _OF_CLUSTERS,
+    Kind.MEMORY: _OF_FILES | _OF_SEVERAL | _OF_CLUSTERS,
     Kind.FOLLOWERS: _OF_FILES | _OF_CLUSTERS,
-    Kind.CLUSTER: _OF_FILES | _OF_DISKS | _OF_FOLLOWERS,
+    Kind.CLUSTER: _OF_FILES | _OF_DISKS,
 }
 """What cannot happen in lives of a kind."""
 

@@ -16,7 +16,6 @@ import trio
 from dataspace.client.epoch_streams import EpochStream
 from dataspace.client.session.session import ClientSession
 from dataspace.kernel.changes import Epoch
-from index.values.values import Map
 from relay.delivery.gate import DurableGate
 from relay.following.following import Following
 from relay.groups.core import Cell, GroupCore
@@ -25,7 +24,7 @@ from relay.journal.writer import TopicWriter
 from relay.log.segments import Segment
 from relay.log.writer import GroupCommit
 from relay.store.sqlite import storage
-from server.cluster.directory.followers import LeaderLink
+from server.cluster.directory.contact import DirectoryContact
 from server.config.model import SpaceConfig
 from server.connections.dispatch import ClientPeer
 from server.owners import leases
@@ -195,12 +194,12 @@ def half_a_segment_shown(held: ExitStack) -> None:
 
 def clients_sent_to_itself(held: ExitStack) -> None:
     """A follower sends its clients to its own address in place of its leader's."""
-    really = LeaderLink._take
+    really = DirectoryContact._note_addresses
 
-    def take(self: LeaderLink, answer: Map) -> None:
-        really(self, Map({**dict(answer.pairs()), "url": self._daemon.here.url}))
+    def note_addresses(self: DirectoryContact, url: str, web: str) -> None:
+        really(self, url and self._daemon.here.url, web)
 
-    held.enter_context(patch.object(LeaderLink, "_take", take))
+    held.enter_context(patch.object(DirectoryContact, "_note_addresses", note_addresses))
 
 
 # -- of a cluster over a store ------------------------------------------------------------------------------

@@ -106,6 +106,9 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
     async def open_tcp(host: str, port: int) -> Any:
         return await network().connect(host, port)
 
+    async def open_unix(_path: str) -> Any:
+        return await network().connect("", FOLLOWERS_PORT)
+
     async def wait_readable(end: Any) -> None:
         await end.wait_readable()
 
@@ -120,7 +123,7 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         "wait_writable": wait_writable,
         "notify_closing": notify_closing,
     }
-    others = {**sockets, "open_tcp": open_tcp, "run_in_thread": _in_thread}
+    others = {**sockets, "open_tcp": open_tcp, "open_unix": open_unix, "run_in_thread": _in_thread}
     real = {name: getattr(TRIO, name) for name in others}
     with ExitStack() as held:
         held.callback(_fill_loop, real)

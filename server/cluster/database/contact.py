@@ -11,29 +11,26 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from dataspace.client.session.uplink import open_link, send_whole
-from dataspace.errors import DataspaceError
+from dataspace.client.session.uplink import open_link
 from dataspace.transport.addresses import parse_url
 from dataspace.transport.credentials import Credentials, Tls
 from dataspace.wire import packets as p
-from dataspace.wire.features import MAIN, Wanted
+from dataspace.wire.features import Wanted
 from relay.store.errors import LogFailed
 from server.cluster.database.store import StoreHome
-from server.cluster.reports import HINTED_SECONDS, Reports, lag_facts, lags, numbers, report_of, take_epoch
-from server.topics.part import TOPICS
+from server.cluster.reports import LeaderConnection, lag_facts, lags, poll_every
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from uuid import UUID
 
+    from dataspace.transport.sockets import Link
     from index.values.values import Map, Record
-    from relay.following.polling import Polled
     from relay.store.postgres.members import Standing
     from server.config.model import ServerTls
     from server.sessions.state import DaemonState
@@ -66,24 +63,20 @@ class KnownLeader(NamedTuple):
 class StoreContact:
     """What a follower learns of its leaders from the store, and the connections to them."""
 
-    def __init__(self, daemon: DaemonState, followings: Sequence[Polled]) -> None:
-        home = daemon.home
-        assert isinstance(home, StoreHome)  # by ``contact_of``
+    def __init__(self, daemon: DaemonState, home: StoreHome) -> None:
         self._daemon = daemon
-        self._followings = followings
         self._home = home
         self.is_up = False
         """True while each space that is followed has a leader."""
         self._terms: dict[str, int] = {}
-        self._connections: dict[KnownLeader, LeaderConnection] = {}
+        self._connections: dict[KnownLeader, StoreLeader] = {}
         self._running = trio.CancelScope()
 
     def end(self) -> None:
         self._running.cancel()
 
     async def run(self) -> None:
-        for each in self._followings:
-            each.poll = POLL_SECONDS
+        poll_every(self._daemon, [*self._daemon.spaces], POLL_SECONDS)
         self._running, self._connections = trio.CancelScope(), {}
         with self._running:
             async with trio.open_nursery() as nursery:
@@ -110,7 +103,7 @@ class StoreContact:
                 del self._connections[each]
         for each in leaders:
             if each not in self._connections:
-                self._connections[each] = connection = LeaderConnection(self._daemon, self._home, each)
+                self._connections[each] = connection = StoreLeader(self._daemon, self._home, each)
                 nursery.start_soon(connection.run)
 
     async def _expect_start(self, space: str, term: int) -> None:
@@ -145,101 +138,46 @@ class StoreContact:
         return list(found.values())
 
 
-class LeaderConnection:
-    """The connection to one leader, made again for as long as the store says that it leads."""
+class StoreLeader(LeaderConnection):
+    """The connection to a daemon that leads some spaces, as the store says."""
 
     def __init__(self, daemon: DaemonState, home: StoreHome, leader: KnownLeader) -> None:
-        self._daemon = daemon
+        super().__init__(daemon, leader.spaces, pause_seconds=RETRY_SECONDS, poll_seconds=POLL_SECONDS)
         self._home = home
         self._leader = leader
-        self._running = trio.CancelScope()
         self._identity = f"~follower-{token_hex(8)}"
-        self._is_up = False
         self._has_said = False
         """True once it was logged that there are no hints."""
         self._stated: dict[Record, int] = {}
         """Facts about followers of this leader, with their handles."""
 
-    def end(self) -> None:
-        """Ends ``run``."""
-        self._running.cancel()
-
-    async def run(self) -> None:
-        """Keeps up the connection; when it is lost, this daemon looks at once who leads."""
-        self._poll(POLL_SECONDS)
-        with self._running:
-            while True:
-                try:
-                    reason = await self._talk()
-                except (OSError, trio.TooSlowError, DataspaceError) as error:
-                    reason = str(error) or "it does not answer"
-                was_up, self._is_up = self._is_up, False
-                if was_up:
-                    self._has_said = True  # its address is right, so it has ended or is cut off
-                    logger.info("%s brings no hints any more: %s", self._leader.name, reason)
-                    self._poll(POLL_SECONDS)
-                    self._home.hasten()
-                elif not self._has_said:
-                    self._has_said = True
-                    logger.warning(
-                        "%s at %s brings no hints, so the store is polled: %s",
-                        *(self._leader.name, self._leader.url, reason),
-                    )
-                await trio.sleep(RETRY_SECONDS)
-
-    async def _talk(self) -> str:
-        """Reports until the connection is lost; returns why."""
-        tls = tls_of_follower(self._daemon.config.tls)
-        address = parse_url(self._leader.url)
-        link = await open_link(address, Credentials("", tls), timeout=CONNECT_SECONDS)
-        try:
-            reports = Reports(partial(send_whole, link), link.receive, self._take_hint)
-            await reports.run(self._hello(), self._report, self._take)
-            return reports.farewell
-        finally:
-            link.close()
-            self._daemon.system.replace(self._stated, frozenset())
-
-    def _hello(self) -> p.Hello:
+    async def _dial(self) -> tuple[Link, p.Hello]:
         token, space = self._home.proof_for(self._leader.nonce), self._leader.spaces[0]
         wanted = Wanted(heartbeat=HEARTBEAT_SECONDS, space=space, token=token, leader=True)
-        return p.Hello(p.VERSION, self._identity, "follower", wanted.packed())
+        hello = p.Hello(p.VERSION, self._identity, "follower", wanted.packed())
+        credentials = Credentials("", tls_of_follower(self._daemon.config.tls))
+        return await open_link(parse_url(self._leader.url), credentials, timeout=CONNECT_SECONDS), hello
 
-    def _report(self) -> Map:
-        return report_of(self._daemon, self._leader.spaces)
-
-    def _take(self, answer: Map) -> None:
-        """Takes over what the leader says."""
-        if not self._is_up:
-            self._is_up, self._has_said = True, False
+    def _note_answer(self, answer: Map, *, is_first: bool) -> None:
+        if is_first:
+            self._has_said = False
             logger.info("%s at %s brings hints", self._leader.name, self._leader.url)
-            self._poll(HINTED_SECONDS)
         self._daemon.system.replace(self._stated, lag_facts(lags(answer.get("lags"))))
-        epochs = numbers(answer.get("epochs"))
-        for name in self._leader.spaces:
-            take_epoch(self._daemon.spaces[name], epochs.get(name, 0))
 
-    def _take_hint(self, hint: p.Reached) -> None:
-        for number in hint.streams:
-            if number == 0 and (topics := self._daemon.parts[TOPICS].durable.following) is not None:
-                topics.hint()
-            elif 0 < number <= len(self._leader.spaces):
-                take_epoch(self._daemon.spaces[self._leader.spaces[number - 1]], hint.epoch)
-
-    def _poll(self, seconds: float) -> None:
-        """Sets how often the logs of this leader are polled, and polls once now."""
-        found: list[Polled] = []
-        for name in self._leader.spaces:
-            role = self._daemon.spaces[name].role
-            found += [] if role.leads else [role.commits]
-        if (
-            MAIN in self._leader.spaces
-            and (topics := self._daemon.parts[TOPICS].durable.following) is not None
-        ):
-            found.append(topics)
-        for each in found:
-            each.poll = seconds
-            each.hint()
+    def _note_lost(self, reason: Exception | str | None, *, was_up: bool) -> None:
+        self._daemon.system.replace(self._stated, frozenset())
+        if reason is None:
+            return
+        said = str(reason) or "it does not answer"
+        if was_up:
+            logger.info("%s brings no hints any more: %s", self._leader.name, said)
+            self._home.hasten()
+        elif not self._has_said:
+            logger.warning(
+                "%s at %s brings no hints, so the store is polled: %s",
+                *(self._leader.name, self._leader.url, said),
+            )
+        self._has_said = True  # if it was up, its address is right, so it has ended or is cut off
 
 
 def tls_of_follower(own: ServerTls | None) -> Tls:

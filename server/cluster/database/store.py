@@ -101,6 +101,7 @@ class StoreHome:
         cluster = config.cluster
         self.place: str = str(address)
         self.stands_by: bool = True
+        self.has_stand_by: bool = False
         self.leads_each: bool = True
         self._names: Final = [each.name for each in config.all_spaces()]
         self._database: Final = Database(address)

@@ -18,9 +18,9 @@ from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.space_registers import space_registers
+from relay.store.lock import DataInUse, DataUnusable, followed, locked
 from relay.store.sqlite.staged import SqliteStaged
 from relay.store.sqlite.storage import file_bytes, has_tables
-from server.cluster.directory.lock import DataInUse, DataUnusable, followed, locked
 from server.home import SteppedDown
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class DirectoryHome:
         self._spaces: Final = {each.name: Path(each.data) for each in config.all_spaces()}  # type: ignore[arg-type]
         self._follows: Final = config.follow.data is not None
         self.stands_by: bool = config.follow.stand_by
+        self.has_stand_by: bool = False
         self.leads_each: bool = False
         self._followed: dict[str, tuple[int, int]] = {}
         """The file of each log that is followed, by space."""

@@ -10,7 +10,7 @@ from relay.backup.copy_home import CopyEnd
 from relay.following.following import FollowedLog
 from relay.journal.reader import JournalReader
 from relay.space_registers import space_registers
-from server.copies.copy_command import source_at
+from server.copies.copying import source_at
 
 
 def content(place: Path | str) -> dict[str, Any]:

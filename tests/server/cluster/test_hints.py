@@ -22,6 +22,7 @@ from dataspace.errors import DataspaceError, Refused
 from dataspace.transport.addresses import parse_listen
 from index.values.values import Map
 from relay.store.address import StoreAddress
+from server.cluster import reports
 from server.cluster.database import contact
 from server.config.model import Cluster, Config, ServerTls
 from server.config.rights import Key
@@ -178,7 +179,7 @@ async def test_hints_alone_bring_epochs_and_items_of_topics(
     config: Config, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact, "POLL_SECONDS", NEVER)
-    monkeypatch.setattr(contact, "HINTED_SECONDS", NEVER)
+    monkeypatch.setattr(reports, "HINTED_SECONDS", NEVER)
     with trio.fail_after(SOON):
         (leader,) = await nursery.start(serve, config)
         (follower,) = await nursery.start(serve, config)

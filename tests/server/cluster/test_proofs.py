@@ -16,7 +16,7 @@ from index.values.values import Map
 from relay.store.address import StoreAddress
 from server.cluster.database.proofs import proof_of
 from server.cluster.database.store import StoreHome
-from server.cluster.directory.followers import FollowerReport
+from server.cluster.followers import FollowerReport
 from server.config.model import Cluster, Config
 from server.config.principals import Principal
 from server.config.rights import Key
@@ -222,11 +222,14 @@ class Slow:
     def say(self, packet: p.Packet) -> None:
         self.said.append(packet)
 
+    def flush(self) -> None:
+        pass
+
 
 def test_hints_of_a_follower_that_does_not_read_become_one_for_each_space() -> None:
     peer = Slow()
     served: ServedPeer = peer  # type: ignore[assignment]  # a part of one
-    known = FollowerReport(served, "b", "", "", False, "", {"": 0, "main": 1, "other": 2})
+    known = FollowerReport(served, "b", "", "", False, {"": 0, "main": 1, "other": 2})
     peer.blocked = True
     for epoch in range(1, 1000):
         known.due[1 + epoch % 2] = epoch

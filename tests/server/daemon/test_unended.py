@@ -14,6 +14,7 @@ from index.values.values import Record
 from relay.log.log import Log
 from relay.space_registers import space_registers
 from relay.store.errors import LogFailed
+from server.cluster.homes import home_of
 from server.config.model import Config
 from server.daemon.daemon import Daemon
 from server.spaces.space import HostedSpace
@@ -47,7 +48,7 @@ def hosted(tmp_path: Path) -> Iterator[HostedSpace]:
     config = Config(listen=(), data=tmp_path)
     (settings,) = config.all_spaces()
     with_log = Log.open(tmp_path, registers=space_registers)
-    daemon = Daemon(config, [(settings, with_log)])
+    daemon = Daemon(config, [(settings, with_log)], home_of(config))
     for at, owner in enumerate(OWNERS):
         daemon.main.commit(owner, [(ASSERT, at, Record("p", at))])
     yield daemon.main

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from relay.store.lock import DataInUse, followed, locked, unfollowed
 from server.cli.main import main
 from server.cluster.directory.home import DirectoryHome
-from server.cluster.directory.lock import DataInUse, followed, locked, unfollowed
 from server.config.model import Config, Follow
 from tests.server.processes import DaemonProcess, follower
 

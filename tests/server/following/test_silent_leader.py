@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dataspace
-from server.cluster.directory.followers import SOCKET
+from server.cluster.directory.contact import SOCKET
 from tests.server.processes import DaemonProcess, follower, running
 
 pytestmark = pytest.mark.slow

@@ -25,6 +25,7 @@ from index.values.values import Record, Value
 from relay.log.log import Log
 from relay.log.reader import verify
 from relay.space_registers import SESSION, KnownSessions, space_registers
+from server.cluster.homes import home_of
 from server.config.model import Config, Limits
 from server.config.principals import Principal, Quotas
 from server.config.rights import OPEN
@@ -71,7 +72,7 @@ class Life:
         (settings,) = config.all_spaces()
         self.data = data
         self.log = Log.open(data, registers=space_registers)
-        self.daemon = Daemon(config, [(settings, self.log)])
+        self.daemon = Daemon(config, [(settings, self.log)], home_of(config))
         self.hosted = self.daemon.main
         self.sessions = self.hosted.sessions
         self.noted = False

@@ -21,6 +21,7 @@ from dataspace.wire.features import MAIN
 from dataspace.wire.session import Role, Session
 from relay.log.log import Log
 from relay.space_registers import space_registers
+from server.cluster.homes import home_of
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.rights import Key
 from server.connections.connection import Connection
@@ -114,7 +115,7 @@ async def inside(
     config = Config(data=data, limits=limits or Limits(), keys=keys, spaces=spaces)
     places = [(each, data if each.name == MAIN else data / each.name) for each in config.all_spaces()]
     logs = [(each, Log.open(place, registers=space_registers)) for each, place in places]
-    daemon = Daemon(config, logs)
+    daemon = Daemon(config, logs, home_of(config))
     (_, log), hosted = logs[0], daemon.spaces.values()
     try:
         async with trio.open_nursery() as writers:

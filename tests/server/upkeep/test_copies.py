@@ -22,8 +22,8 @@ from relay.journal.reader import JournalReader
 from relay.journal.rows import Kept
 from relay.log.reader import LogReader
 from relay.log.replay import state_at
+from relay.store.lock import DataUnusable, locked
 from server.cli.main import main
-from server.cluster.directory.lock import DataUnusable, locked
 from server.config.model import Config
 from server.daemon.serve import serve
 from tests import warm

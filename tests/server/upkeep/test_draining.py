@@ -12,8 +12,8 @@ import dataspace
 from dataspace import ConnectionChange, ConnectionEvent, Record, Refused
 from dataspace.wire import packets as p
 from index.values.values import Map
+from relay.store.lock import DataInUse
 from server.cli.main import main
-from server.cluster.directory.lock import DataInUse
 from server.config.model import Config
 from server.config.rights import Key, Rights
 from server.daemon.serve import serve

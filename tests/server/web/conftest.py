@@ -11,6 +11,7 @@ import trio
 
 from relay.log.log import Log
 from relay.space_registers import space_registers
+from server.cluster.homes import home_of
 from server.config.model import Config, Limits, Web
 from server.config.principals import Quotas
 from server.connections.listeners import accept, open_listeners
@@ -50,7 +51,7 @@ async def listen(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Listen]
         async def listening(app: App, *, web: Web | None = None, limits: Limits | None = None) -> int:
             config = Config(("http:127.0.0.1:0",), tmp_path, limits=limits or Limits(), web=web or Web())
             logs = [(each, Log.open(tmp_path, registers=space_registers)) for each in config.all_spaces()]
-            made = Daemon(config, logs)
+            made = Daemon(config, logs, home_of(config))
             held.callback(logs[0][1].close)
             held.callback(made.parts[TOPICS].durable.writer.journal.close)
             held.callback(made.main.leading.staging.close)

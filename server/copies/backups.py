@@ -39,9 +39,10 @@ from relay.backup.manifest import is_backup
 from relay.backup.restore import Restored, RestoreWanted, text_of
 from relay.objects.remote import RemoteObjects
 from relay.store.address import StoreAddress
-from server.cluster.directory.lock import locked, working
+from relay.store.lock import locked, working
 from server.config.model import default_data
 from server.config.units import size
+from server.stores import backup_of
 
 EVERY: Final = 0.5
 """Seconds between two lines of progress on a terminal; twenty times as many elsewhere."""
@@ -77,11 +78,7 @@ def _held(made: Path, named: Path | None) -> AbstractContextManager[None]:
 
 def _source(data: Path | str | None) -> AbstractContextManager[BackupSource]:
     """Lends a data directory or a store; ``UsageError`` where there is no log."""
-    if not isinstance(data, str):
-        return nullcontext(of_directory(data or default_data()))
-    from server.cluster.database.copying import store_backup  # psycopg is loaded where it is used
-
-    return store_backup(StoreAddress.parse(data))
+    return backup_of(data) if isinstance(data, str) else nullcontext(of_directory(data or default_data()))
 
 
 def _print_backup(done: BackupDone, target: Path) -> None:

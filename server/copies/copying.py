@@ -19,12 +19,13 @@ from relay.journal.reader import JournalReader
 from relay.journal.rows import SCHEMA as TOPICS_SCHEMA
 from relay.log.reader import LogReader
 from relay.store.address import StoreAddress
+from relay.store.lock import locked, working
 from relay.store.sqlite.staged import STAGED, SqliteStaged
 from relay.store.sqlite.storage import Storage
 from relay.store.sqlite.tables import SqliteLog
 from relay.store.sqlite.topics import SqliteTopics
-from server.cluster.directory.lock import locked, working
-from server.copies.backup_commands import CopyProgress, mebibytes
+from server.copies.backups import CopyProgress, mebibytes
+from server.stores import copy_from, copy_to
 
 
 def copy(args: argparse.Namespace) -> int:
@@ -75,19 +76,11 @@ def _shown(place: Path | str) -> str:
 
 def source_at(place: Path | str) -> AbstractContextManager[CopyEnd]:
     """Lends a home to be read; no daemon uses a directory meanwhile."""
-    if isinstance(place, Path):
-        return _directory_source(place)
-    from server.cluster.database.copying import store_source  # psycopg is loaded where it is used
-
-    return store_source(StoreAddress.parse(place))
+    return _directory_source(place) if isinstance(place, Path) else copy_from(place)
 
 
 def _target(place: Path | str, spaces: Sequence[str]) -> AbstractContextManager[CopyEnd]:
-    if isinstance(place, Path):
-        return _directory_target(place)
-    from server.cluster.database.copying import store_target  # as above
-
-    return store_target(StoreAddress.parse(place), spaces)
+    return _directory_target(place) if isinstance(place, Path) else copy_to(place, spaces)
 
 
 @contextmanager
