@@ -234,12 +234,12 @@ def _remembering() -> Callable[[bytes | memoryview], Value]:
         known = patterns.get(payload)
         if known is not None:
             return known
-        made = record(below(payload))
+        decoded = record(below(payload))
         if len(payload) <= PATTERN_BYTES and (b"\xa1$" in payload or b"\xa1_" in payload):
             if len(patterns) >= PATTERNS:
                 patterns.clear()
-            patterns[payload] = made
-        return made
+            patterns[payload] = decoded
+        return decoded
 
     return _with_extensions(extension)
 
@@ -273,15 +273,15 @@ def bound_depth(value: Value, budget: int, levels: int) -> None:
 def _inside(compounds: list[Value]) -> list[Value]:
     """Returns the compounds that are parts of these."""
     parts: list[Value] = []
-    for each in compounds:
-        if each.__class__ is tuple:
-            parts += each
-        elif each.__class__ is Record:
-            parts += each.fields
-            if each.label.__class__ is not str:
-                parts.append(each.label)
-        elif each.__class__ is Map:
-            parts += [half for pair in each.pairs() for half in pair]
+    for compound in compounds:
+        if compound.__class__ is tuple:
+            parts += compound
+        elif compound.__class__ is Record:
+            parts += compound.fields
+            if compound.label.__class__ is not str:
+                parts.append(compound.label)
+        elif compound.__class__ is Map:
+            parts += [half for pair in compound.pairs() for half in pair]
     if _COMPOUND.isdisjoint(map(type, parts)):
         return []
     return [part for part in parts if part.__class__ in _COMPOUND]

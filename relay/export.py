@@ -64,12 +64,12 @@ def changes(
 def write_jsonl(exported: Iterator[ExportedChange], pattern: Value, file: BinaryIO) -> int:
     """Writes a JSON object and a line's end for each change; how many there were."""
     names, count = capture_names(pattern), 0
-    for each in exported:
+    for change in exported:
         line = {
-            "epoch": each.epoch,
-            "time": _time(each.time).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "change": each.kind,
-            "captures": captures_json(names, each.captures),
+            "epoch": change.epoch,
+            "time": _time(change.time).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "change": change.kind,
+            "captures": captures_json(names, change.captures),
         }
         file.write(json.dumps(line).encode() + b"\n")
         count += 1

@@ -28,13 +28,13 @@ class Text:
     def __init__(self, origin: str = "") -> None:
         self.origin = origin
 
-    def of(self, made: TurnRecord) -> list[str]:
+    def of(self, turn: TurnRecord) -> list[str]:
         """Returns the lines of one turn."""
-        cause = f"{self.origin}{made.cause}" if made.cause else "outside"
-        lines = [f"turn {self.origin}{made.number} {made.actor}: {made.event} (caused by {cause})"]
-        lines += [f"    {action}" for action in made.actions]
-        if made.failure is not None:
-            lines.append(f"    crashed: {made.failure}")
+        cause = f"{self.origin}{turn.cause}" if turn.cause else "outside"
+        lines = [f"turn {self.origin}{turn.number} {turn.actor}: {turn.event} (caused by {cause})"]
+        lines += [f"    {action}" for action in turn.actions]
+        if turn.failure is not None:
+            lines.append(f"    crashed: {turn.failure}")
         return lines
 
 
@@ -45,33 +45,33 @@ class Diagram:
         self._actors: dict[int, str] = {}
         self._known: set[str] = set()
 
-    def of(self, made: TurnRecord) -> list[str]:
+    def of(self, turn: TurnRecord) -> list[str]:
         """Returns the lines of one turn, which follow ``BEGINNING`` and the lines of the turns before."""
-        self._actors[made.number] = made.actor
-        self._actors.pop(made.number - REMEMBERED, None)
-        at, lines = _identifier(made.actor), []
+        self._actors[turn.number] = turn.actor
+        self._actors.pop(turn.number - REMEMBERED, None)
+        at, lines = _identifier(turn.actor), []
         if at not in self._known:
             self._known.add(at)
-            lines.append(f"    participant {at} as {_plain(made.actor)}")
-        cause = self._actors.get(made.cause)
+            lines.append(f"    participant {at} as {_plain(turn.actor)}")
+        cause = self._actors.get(turn.cause)
         source = "outside" if cause is None else _identifier(cause)
-        lines.append(f"    {source}->>{at}: {_plain(made.event)}")
-        lines += [f"    Note over {at}: {_plain(action)}" for action in made.actions]
-        if made.failure is not None:
-            lines.append(f"    Note over {at}: crashed: {_plain(made.failure)}")
+        lines.append(f"    {source}->>{at}: {_plain(turn.event)}")
+        lines += [f"    Note over {at}: {_plain(action)}" for action in turn.actions]
+        if turn.failure is not None:
+            lines.append(f"    Note over {at}: crashed: {_plain(turn.failure)}")
         return lines
 
 
 def readable(records: Iterable[TurnRecord]) -> str:
     """Returns the turns as text, a paragraph each."""
     text = Text()
-    return "\n".join([line for made in records for line in text.of(made)])
+    return "\n".join([line for turn in records for line in text.of(turn)])
 
 
 def mermaid(records: Iterable[TurnRecord]) -> str:
     """Returns the turns as a mermaid sequence diagram."""
     diagram = Diagram()
-    return "\n".join([BEGINNING, *[line for made in records for line in diagram.of(made)]])
+    return "\n".join([BEGINNING, *[line for turn in records for line in diagram.of(turn)]])
 
 
 def _identifier(name: str) -> str:

@@ -46,9 +46,9 @@ class Assembler:
         if not (added.__class__ is tuple and messages.__class__ is tuple and removed.__class__ is tuple):
             raise ProtocolError("malformed", f"no rows of captures: {value!r:.80}")
         came: Any = [*added]  # rows of captures; the daemon is trusted
-        said: Any = [*messages]
+        sent: Any = [*messages]
         went: Any = [*removed]
-        return EpochChanges(number, micros, first, self.names, came, said, went, flags), bool(flags & MORE)
+        return EpochChanges(number, micros, first, self.names, came, sent, went, flags), bool(flags & MORE)
 
     def _mark(self, value: Record) -> EpochChanges:
         """Returns a mark among the epochs, which states what was dropped there."""

@@ -74,14 +74,14 @@ class Hold:
         """
         fact = freeze(value)
         self._sequence += 1
-        told: dict[str, Value] = {
+        arguments: dict[str, Value] = {
             "keys": (pack((("assert", fact),)),),
             "owner": self.owner,
             "client": self._client,
             "sequence": self._sequence,
             "replace": True,
         }
-        epoch = await self._session.request("publish", Map(told))
+        epoch = await self._session.request("publish", Map(arguments))
         assert isinstance(epoch, int)  # by WIRE.md
         self.epoch, self.reason = epoch, ""
         if self.ended.is_set():

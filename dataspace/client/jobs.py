@@ -376,18 +376,18 @@ class Jobs(AsyncOnly):
             raise UsageError(f"after must be 0 to {LONGEST_SECONDS:.0f} seconds, got {after!r:.60}")
         await self._wait_held()
         check_open([job])
-        said: dict[str, Value] = {"group": self.group, "reason": reason[:500]}
+        arguments: dict[str, Value] = {"group": self.group, "reason": reason[:500]}
         if verb == "again":
-            said |= {"after": float(after), "blame": blame}
+            arguments |= {"after": float(after), "blame": blame}
         job.is_settled = job.is_asked = True
         try:
-            await self._settle(verb, job, said)
+            await self._settle(verb, job, arguments)
         except BaseException as error:
             refused([job], error)
             raise
         forget([job])
 
-    async def _settle(self, verb: str, job: Job, said: dict[str, Value]) -> None:
+    async def _settle(self, verb: str, job: Job, arguments: dict[str, Value]) -> None:
         """Sends the request until it is answered; a reconnect says whether it has happened.
 
         A delivery that this member has kept was not settled.  A delivery that this member has not kept is
@@ -397,7 +397,7 @@ class Jobs(AsyncOnly):
         while True:
             era = self.member.era
             try:
-                await self._session.request("settle", Map(said | {verb: (job.cell,)}))
+                await self._session.request("settle", Map(arguments | {verb: (job.cell,)}))
                 return
             except Broken:
                 if not self._session.is_open:

@@ -231,8 +231,8 @@ class Publication(Lasting):
         limits = self._session.in_flight.limits
         most = limits.frame_bytes - SPARE
         if len(packed) > most:
-            said = f"items of {len(packed)} bytes, limit {most}: {SPARE} below limits.frame_bytes"
-            raise Refused("limit", f"{said}; send them in several calls")
+            excess = f"items of {len(packed)} bytes, limit {most}: {SPARE} below limits.frame_bytes"
+            raise Refused("limit", f"{excess}; send them in several calls")
         if may_exceed(packed, MAX_ELEMENTS):
             try:
                 scan(packed, MAX_ELEMENTS)

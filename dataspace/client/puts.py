@@ -99,14 +99,14 @@ class Puts:
     async def _publish(self, fact: Value, pattern: Value, owner: str) -> int:
         """Replaces the fact that a durable owner has under the key."""
         self._sequence += 1
-        told = {
+        arguments = {
             "keys": (pack((("assert", fact),)),),
             "owner": owner,
             "client": self._client,
             "sequence": self._sequence,
             "by": pattern,
         }
-        epoch = await self._session.request("publish", Map(told))
+        epoch = await self._session.request("publish", Map(arguments))
         assert isinstance(epoch, int)  # by WIRE.md
         return epoch
 
@@ -126,7 +126,7 @@ async def withdraw(session: ClientSession, pattern: Pattern | str, owner: str) -
         raise UsageError("withdraw retracts what a durable owner asserts: name it, withdraw(…, owner=NAME)")
     if session.lease is None:
         check_durable(owner)
-    told = Map({"owner": owner, "pattern": parse_pattern(pattern) if isinstance(pattern, str) else pattern})
-    answer = await session.request("withdraw", told)
+    asked = Map({"owner": owner, "pattern": parse_pattern(pattern) if isinstance(pattern, str) else pattern})
+    answer = await session.request("withdraw", asked)
     assert isinstance(answer, Map) and isinstance(answer["retracted"], int)  # by WIRE.md
     return answer["retracted"]

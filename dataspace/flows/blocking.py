@@ -45,7 +45,7 @@ class Sort(Operator):
         waiting, self.waiting = self.waiting, []
         if any(weight < 0 for _, weight in waiting):
             waiting = net(waiting)
-        waiting.sort(key=lambda each: (each[1] > 0, order_key(self.by(each[0]))))
+        waiting.sort(key=lambda weighted: (weighted[1] > 0, order_key(self.by(weighted[0]))))
         for item, weight in waiting:
             self.emit(item, weight)
 

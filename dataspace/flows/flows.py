@@ -126,7 +126,7 @@ class Flow(Wiring):
         cut = set(strata.handoffs)
         outputs: dict[tuple[str, str], list[Emit | _Direct]] = {}
         handoffs: list[_Handoff] = []
-        for edge, output in sorted(edges, key=lambda each: place[each[0].target]):
+        for edge, output in sorted(edges, key=lambda pair: place[pair[0].target]):
             to: Emit | _Direct = _Direct(self.operators[edge.target], edge.port)
             looped = not edge.delayed and place[edge.source] == place[edge.target]
             if looped or edge in cut:

@@ -142,16 +142,16 @@ class FlowHost:
             try:
                 driven.flow.run_tick(now)
             except Exception as error:  # noqa: BLE001  # a flow's fence: its code must not end the turn of a client
-                said = f"{type(error).__name__}: {error}"
+                text = f"{type(error).__name__}: {error}"
                 where = ", ".join(getattr(error, "__notes__", ()))
-                reason = f"{said} ({where})" if where else said
+                reason = f"{text} ({where})" if where else text
                 logger.warning("flow %s ended: %s", name, reason)
                 self._fail(name, driven, reason)
                 continue
-            made = driven.flow.take()
-            derived.messages += made.messages
-            self._changes += [(value, +1) for value in made.added]
-            self._changes += [(value, -1) for value in made.removed]
+            output = driven.flow.take()
+            derived.messages += output.messages
+            self._changes += [(value, +1) for value in output.added]
+            self._changes += [(value, -1) for value in output.removed]
         self._look_ahead()
         changes, self._changes = self._changes, []
         counts = self._counts

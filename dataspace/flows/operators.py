@@ -157,9 +157,9 @@ class FilterMap(MapOperator):
         fn, emit = self.fn, self.emit
 
         def receive(item: Any, weight: int) -> None:
-            made = fn(item)
-            if made is not None:
-                emit(made, weight)
+            result = fn(item)
+            if result is not None:
+                emit(result, weight)
 
         return receive
 
@@ -173,8 +173,8 @@ class FlatMap(MapOperator):
         fn, emit = self.fn, self.emit
 
         def receive(item: Any, weight: int) -> None:
-            for made in fn(item):
-                emit(made, weight)
+            for result in fn(item):
+                emit(result, weight)
 
         return receive
 

@@ -389,16 +389,16 @@ class RuleHost:
         """Passes a turn and its derived facts to flows; returns what follows from both."""
         first = [*turn, *changes_of(derived.added, derived.removed)]
         self.flows.tell(*transitions(first, self._index.count))
-        made = self.flows.tick(self.times.ahead, by_itself=by_itself)
+        output = self.flows.tick(self.times.ahead, by_itself=by_itself)
         self._keep_awake()
-        derived.messages += made.messages
-        if not (made.added or made.removed):
+        derived.messages += output.messages
+        if not (output.added or output.removed):
             return derived
-        asserted = changes_of(made.added, made.removed)
+        asserted = changes_of(output.added, output.removed)
         further = self._follow_flows(turn, asserted)
         derived.messages += further.messages
         later = [*asserted, *changes_of(further.added, further.removed)]
-        come, gone = all_at(made.added), all_at(made.removed)
+        come, gone = all_at(output.added), all_at(output.removed)
         self._journal.flows_added, self._journal.flows_removed = come, gone
         self._by_flows.update(come)
         self._by_flows.difference_update(gone)

@@ -114,17 +114,17 @@ class Handles(MutableMapping[int, Value]):
     @classmethod
     def at(cls, places: dict[int, Value]) -> Handles:
         """Returns the handles of these places, which are not copied."""
-        made = cls.__new__(cls)
-        made.places = places
-        made.size = 0
-        made.highest = None
-        return made
+        handles = cls.__new__(cls)
+        handles.places = places
+        handles.size = 0
+        handles.highest = None
+        return handles
 
     def copy(self) -> Handles:
         """Returns a copy, at the cost of copying a dict."""
-        made = Handles.at(self.places.copy())
-        made.size = self.size
-        return made
+        handles = Handles.at(self.places.copy())
+        handles.size = self.size
+        return handles
 
     def __repr__(self) -> str:
         return f"Handles({dict(self.items())!r:.80})"

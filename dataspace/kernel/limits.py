@@ -112,29 +112,29 @@ class SpaceLimits:
         ``own`` and ``total`` are the facts and the bytes that there would be.
         """
         if own[0] > self.facts_per_owner:
-            said = f"{own[0]} facts of {owner}, the limit is limits.facts_per_owner={self.facts_per_owner}"
+            excess = f"{own[0]} facts of {owner}, the limit is limits.facts_per_owner={self.facts_per_owner}"
         elif own[1] > self.facts_bytes_per_owner:
             limit = f"the limit is limits.facts_bytes_per_owner={self.facts_bytes_per_owner}"
-            said = f"facts of {own[1]} bytes of {owner}, {limit}"
+            excess = f"facts of {own[1]} bytes of {owner}, {limit}"
         elif total[0] > self.facts:
-            said = f"{total[0]} facts in the space, the limit is limits.facts={self.facts}"
+            excess = f"{total[0]} facts in the space, the limit is limits.facts={self.facts}"
         else:
-            said = (
+            excess = (
                 f"facts of {total[1]} bytes in the space, the limit is limits.facts_bytes={self.facts_bytes}"
             )
-        return Refused("limit", f"{said}; retract some, or raise it in the daemon's configuration")
+        return Refused("limit", f"{excess}; retract some, or raise it in the daemon's configuration")
 
     def check_patterns(self, patterns: int, size: int) -> None:
         """Raises ``Refused`` where so many patterns of so many bytes are too much."""
         if patterns > self.patterns:
-            said = f"{patterns} observed patterns, the limit is limits.patterns={self.patterns}"
+            excess = f"{patterns} observed patterns, the limit is limits.patterns={self.patterns}"
         elif size > self.patterns_bytes:
-            said = (
+            excess = (
                 f"observed patterns of {size} bytes, the limit is limits.patterns_bytes={self.patterns_bytes}"
             )
         else:
             return
-        raise Refused("limit", f"{said}; end other observations, or raise it in the daemon's configuration")
+        raise Refused("limit", f"{excess}; end other observations, or raise it in the daemon's configuration")
 
     def check_rules(self, owner: str, rules: int, size: int) -> None:
         """Raises ``Refused`` where one owner would assert too many rules, or too much text in them."""

@@ -162,28 +162,28 @@ class Search:
         for handle, places in list(self._found.items()):
             if not stands(handle, places[0][handle]):
                 self._drop(handle)
-        made: list[Action] = []
+        actions: list[Action] = []
         for at, action in enumerate(self._actions):
             verb = action[0]
             if verb == WITHDRAW:
-                self._end(self._targets[at], made)
+                self._end(self._targets[at], actions)
                 continue
             if verb == PUT:
-                made.append((ASSERT, action[1], action[2]))
-                self._end(self._targets[at], made)
+                actions.append((ASSERT, action[1], action[2]))
+                self._end(self._targets[at], actions)
             else:
-                made.append(action)
+                actions.append(action)
                 if verb != SEND and verb != ASSERT:
                     self._drop(action[1])  # type: ignore[arg-type]  # a handle, as its form was checked
             if verb in _BEGINNING and at in self._own:
                 begun = action[2] if verb == REPLACE else action[1]
                 assert isinstance(begun, int)  # as above
                 self._keep(begun, _fact(action), self._own[at])
-        return made
+        return actions
 
-    def _end(self, claims: Places, made: list[Action]) -> None:
+    def _end(self, claims: Places, actions: list[Action]) -> None:
         for handle in list(claims):
-            made.append((RETRACT, handle))
+            actions.append((RETRACT, handle))
             self._drop(handle)
 
 

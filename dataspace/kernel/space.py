@@ -242,9 +242,9 @@ class Space(SpaceState):
         A turn that comes before the last of them does the rest at once, and so does ``finish``.
         """
         self.finish()
-        self._made = made = self._making(self.rules.due)
-        while self._made is made:
-            if next(made, made) is made:
+        self._made = steps = self._making(self.rules.due)
+        while self._made is steps:
+            if next(steps, steps) is steps:
                 return
             yield
 

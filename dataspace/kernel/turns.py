@@ -171,14 +171,14 @@ class SeveralOwners:
 
     def put_back(self, claims: dict[str, Handles]) -> None:
         """Makes the claims of the owners as they were before."""
-        for each in self._taken:
-            if each.held is None:
-                claims.pop(each.owner, None)
+        for part in self._taken:
+            if part.held is None:
+                claims.pop(part.owner, None)
                 continue
-            take_back(each.held.places, each.actions, len(each.draft.asserted), each.draft.removed)
-            each.held.highest = None
-            each.held.size = each.size
-            claims[each.owner] = each.held
+            take_back(part.held.places, part.actions, len(part.draft.asserted), part.draft.removed)
+            part.held.highest = None
+            part.held.size = part.size
+            claims[part.owner] = part.held
 
 
 def _admit_sum(admit: Admit, facts: int, size: int, grown: int, more: int) -> None:

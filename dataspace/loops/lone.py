@@ -32,9 +32,9 @@ def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
     The end of a connection raises the same error in every task that waits for an answer; the caller gets it
     once.
     """
-    said: set[object] = set()
+    seen: set[object] = set()
     error: BaseException = group
-    kept = group.subgroup(lambda each: not isinstance(each, BaseExceptionGroup) and _is_new(said, each))
+    kept = group.subgroup(lambda leaf: not isinstance(leaf, BaseExceptionGroup) and _is_new(seen, leaf))
     if kept is not None:
         error = kept
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -42,8 +42,8 @@ def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _is_new(said: set[object], error: BaseException) -> bool:
+def _is_new(seen: set[object], error: BaseException) -> bool:
     what = (type(error), str(error))
-    new = what not in said
-    said.add(what)
+    new = what not in seen
+    seen.add(what)
     return new

@@ -165,11 +165,11 @@ async def _open_tcp(host: str, port: int) -> socket.socket:
 
     async def attempt(family: int, kind: int, protocol: int, address: Any, over: asyncio.Event) -> None:
         try:
-            made = await _connected(socket.socket(family, kind, protocol), address)
+            sock = await _connected(socket.socket(family, kind, protocol), address)
         except OSError as error:
             errors.append(error)
         else:
-            connected.append(made)
+            connected.append(sock)
             attempts.cancel_scope.cancel()
         finally:
             over.set()
@@ -182,13 +182,13 @@ async def _open_tcp(host: str, port: int) -> socket.socket:
                 with anyio.move_on_after(STAGGER):
                     await over.wait()
     except BaseException:
-        for made in connected:
-            made.close()
+        for sock in connected:
+            sock.close()
         raise
     if not connected:
         raise errors[0] if len(errors) == 1 else OSError("; ".join(map(str, errors)))
-    for made in connected[1:]:  # several can succeed in one round of the loop
-        made.close()
+    for sock in connected[1:]:  # several can succeed in one round of the loop
+        sock.close()
     return connected[0]
 
 

@@ -67,12 +67,12 @@ def message_of(value: Value) -> Message:
 def changes_of(value: Value) -> tuple[Change, ...]:
     """Returns the changes in an array of pairs, each a time and a count."""
     changes: list[Change] = []
-    for each in value if isinstance(value, tuple) else (None,):
-        match each:
+    for pair in value if isinstance(value, tuple) else (None,):
+        match pair:
             case (time, int(count)) if count.__class__ is int:
                 changes.append((_time(time), count))
             case _:
-                raise ProtocolError("malformed", f"no change of a frontier: {each!r:.80}")
+                raise ProtocolError("malformed", f"no change of a frontier: {pair!r:.80}")
     return tuple(changes)
 
 

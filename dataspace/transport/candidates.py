@@ -41,8 +41,8 @@ def parse_urls(urls: str | Sequence[str] | None) -> tuple[Address, ...]:
     >>> [each.url for each in parse_urls("tcp://a:7377, tls://b,tcp://a:7377")]
     ['tcp://a:7377', 'tls://b:7377']
     """
-    said = [urls or default_url()] if urls is None or isinstance(urls, str) else urls
-    listed = [parse_url(each) for text in said for each in _COMMA.split(text)]
+    texts = [urls or default_url()] if urls is None or isinstance(urls, str) else urls
+    listed = [parse_url(each) for text in texts for each in _COMMA.split(text)]
     if not listed:
         raise UsageError("no address: a client needs one at least")
     return tuple(dict.fromkeys(listed))
@@ -166,7 +166,7 @@ class Candidates:
         The address it gives is next, at once if not too many in a row were so.  The daemon itself is next
         time tried last.
         """
-        self._order.sort(key=lambda each: each == self.now)
+        self._order.sort(key=lambda address: address == self.now)
         target = _address(reason.url) if reason.code != "no-leader" else None
         if target is None or target == self.now or self._stays:
             return

@@ -262,10 +262,10 @@ def _is_pair(value: Value) -> bool:
 def _are_cells(value: Value) -> bool:
     if not isinstance(value, tuple) or len(value) > MOST_CELLS:
         return False
-    for each in value:
-        if not isinstance(each, tuple) or len(each) != 3:
+    for cell in value:
+        if not isinstance(cell, tuple) or len(cell) != 3:
             return False
-        epoch, position, token = each
+        epoch, position, token = cell
         if not (epoch.__class__ is position.__class__ is token.__class__ is int):
             return False
     return True

@@ -34,26 +34,26 @@ def decoded(packed: bytes) -> Plain:
     return _DECODERS[0](packed)
 
 
-def tagged(said: Plain) -> Plain:
+def tagged(plain: Plain) -> Plain:
     """Returns the same with a tag on each atom that JSON has no form for; O(size).
 
     >>> tagged([1, 1.0, 0.5, b"!", 1 << 60])
     [1, {'@float': '1.0'}, 0.5, {'@bytes': 'IQ=='}, {'@int': '1152921504606846976'}]
     """
-    kind = said.__class__
+    kind = plain.__class__
     if kind is str:
-        return said
+        return plain
     if kind is list:
-        return [tagged(each) for each in said]
+        return [tagged(each) for each in plain]
     if kind is dict:
-        return {at: tagged(each) for at, each in said.items()}
+        return {at: tagged(each) for at, each in plain.items()}
     if kind is int:
-        return said if -EXACT <= said <= EXACT else {"@int": integer_text(said)}
+        return plain if -EXACT <= plain <= EXACT else {"@int": integer_text(plain)}
     if kind is float:
-        return {"@float": repr(said)} if said.is_integer() or not math.isfinite(said) else said
+        return {"@float": repr(plain)} if plain.is_integer() or not math.isfinite(plain) else plain
     if kind is bytes:
-        return {"@bytes": b64encode(said).decode()}
-    return {"@time": time_text(said)} if isinstance(said, datetime) else said
+        return {"@bytes": b64encode(plain).decode()}
+    return {"@time": time_text(plain)} if isinstance(plain, datetime) else plain
 
 
 def _decoder(depth: int) -> Any:

@@ -146,7 +146,7 @@ def _group_code(
     text.check(checks)
     text.write_place(paths)
     place = text.function("place", "value", ["return place"])
-    gained, lost, told = [
+    gained, lost, message = [
         text.further(usual.captures, write)
         for write in (_Text.write_row_and_place, _Text.write_place, _Text.write_row)
     ]
@@ -156,7 +156,7 @@ def _group_code(
         place,
         text.function("file", "group, at, value, values, news", [*_filing(_FILE, in_trie), *gained, *_GAIN]),
         text.function("drop", "group, at, value, news", [*_filing(_DROP, in_trie), *lost, *_LOSE]),
-        text.function("tell", "group, value", [*_TELL, *told, *_TOLD]),
+        text.function("tell", "group, value", [*_TELL, *message, *_TOLD]),
     )
 
 
@@ -346,15 +346,15 @@ class _Text:
 
     def further(self, wanted: Sequence[Path], write: Callable[[_Text, Sequence[Path]], None]) -> list[str]:
         """Returns the lines after these that read more parts and write something of them."""
-        made = _Text(tuple(self._classes.items()), "return")
-        made._bound = self._bound
-        made._entries = dict(self._entries)
-        made._names = dict(self._names)
-        made._tested = self._least
+        text = _Text(tuple(self._classes.items()), "return")
+        text._bound = self._bound
+        text._entries = dict(self._entries)
+        text._names = dict(self._names)
+        text._tested = self._least
         for path in self._names:
-            made._test(path)
-        write(made, wanted)
-        return made.lines
+            text._test(path)
+        write(text, wanted)
+        return text.lines
 
     def function(self, name: str, arguments: str, end: Sequence[str]) -> Callable[..., Any]:
         """Returns a function of the text so far, with this end."""

@@ -148,12 +148,12 @@ def skeleton(pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_P
     known = _cache.get(at)
     if known is not None:
         return known
-    made = _Analysis(depth, positions).skeleton(pattern)
-    if made.size <= CACHED_SIZE and len(text_of(pattern)) <= CACHED_TEXT:
-        _cache[at] = made
+    result = _Analysis(depth, positions).skeleton(pattern)
+    if result.size <= CACHED_SIZE and len(text_of(pattern)) <= CACHED_TEXT:
+        _cache[at] = result
         if len(_cache) > CACHED:
             _cache.popitem(last=False)
-    return made
+    return result
 
 
 class _Analysis:

@@ -368,11 +368,11 @@ class Contents:
     def _file_all(self, coming: list[At], added: Sequence[Value], news: News) -> None:
         """Does ``appear`` for many values, but for the root: values of one label in a row share the way
         down."""
-        everything, tops, nets, each = self.values, self._tops, self._nets, self._root.each
+        everything, tops, nets, groups = self.values, self._tops, self._nets, self._root.each
         last: Class | None = None
         top: Node | None = None
         for at, value in zip(coming, added, strict=True):
-            for group in each:
+            for group in groups:
                 group.file(group, at, value, everything, news)
             of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
             if of is not last:
@@ -384,11 +384,11 @@ class Contents:
 
     def _drop_all(self, going: list[At], removed: Sequence[Value], news: News) -> None:
         """Does ``vanish`` for many values, but for the root, in the same way."""
-        tops, nets, each = self._tops, self._nets, self._root.each
+        tops, nets, groups = self._tops, self._nets, self._root.each
         last: Class | None = None
         top: Node | None = None
         for at, value in zip(going, removed, strict=True):
-            for group in each:
+            for group in groups:
                 group.drop(group, at, value, news)
             of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
             if of is not last:

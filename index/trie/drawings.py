@@ -104,27 +104,27 @@ def draw(root: Node, nets: Nets, form: str = Drawing.TEXT, *, most: int = 20, bo
 def _boxes(root: Node, nets: Nets, most: int, limit: int, way: Passage = NOWHERE) -> _Box:
     top = _Box(f"root: {_count(len(root.values), 'value')}", "node", passed=id(root) in way.nodes)
     waiting = [(root, top, 1)]
-    made = 1
+    boxes = 1
     while waiting:
         node, box, depth = waiting.pop(0)
         groups = list(node.groups.items())
         if way is not NOWHERE:  # sorts are stable: the others stay in their order
-            groups.sort(key=lambda each: id(each[1]) not in way.places)
+            groups.sort(key=lambda item: id(item[1]) not in way.places)
         for key, group in groups[:most]:
-            if made >= limit:
+            if boxes >= limit:
                 break
             box.below.append(_group(key, group, most, way))
-            made += 1 + len(box.below[-1].below)
+            boxes += 1 + len(box.below[-1].below)
         nodes = [(move, of, below) for move, table in node.moves.items() for of, below in table.items()]
         if way is not NOWHERE:
-            nodes.sort(key=lambda each: id(each[2]) not in way.nodes)
-        for move, of_class, below in nodes[: most if made < limit and depth < DEEPEST else 0]:
+            nodes.sort(key=lambda edge: id(edge[2]) not in way.nodes)
+        for move, of_class, below in nodes[: most if boxes < limit and depth < DEEPEST else 0]:
             box.below.append(_node(move, of_class, below, passed=id(below) in way.nodes))
             waiting.append((below, box.below[-1], depth + 1))
-            made += 1
+            boxes += 1
         _rest(box, len(node.groups) + len(nodes))
     drawn = [_net(label, net, most, way) for label, net in nets.items()]
-    drawn.sort(key=lambda each: not each.passed)
+    drawn.sort(key=lambda net_box: not net_box.passed)
     top.below += drawn[:most]
     if len(drawn) > most:
         top.below.append(_Box(f"… {len(drawn) - most} more nets", "rest"))
@@ -144,7 +144,7 @@ def _node(move: Move, of_class: Class, node: Node, *, passed: bool) -> _Box:
 
 def _net(label: Class, net: DiscriminationNet, most: int, way: Passage) -> _Box:
     forms = list(net.forms.items())
-    forms.sort(key=lambda each: id(each[1].group) not in way.places)
+    forms.sort(key=lambda item: id(item[1].group) not in way.places)
     below = [_group(key, form.group, most, way, shape[1:]) for (shape, key), form in forms[:most]]
     of = "" if label == ANY_CLASS else f"{_class(label)}: "
     text = f"{of}{_count(len(forms), 'more form')} in a net"

@@ -109,9 +109,9 @@ def _are_admitted(branch: Branch) -> bool:
     waiting, wanted = [branch], dict(branch.guard)
     if branch.question is not None:
         wanted[branch.question] = branch.answer
-    for each in waiting:
-        waiting += [below for answers in each.questions.values() for below in answers.values()]
-        for entry in each.entries:
+    for reached in waiting:
+        waiting += [below for answers in reached.questions.values() for below in answers.values()]
+        for entry in reached.entries:
             if not wanted.items() <= (entry.required() or {}).items():
                 return False
     return True

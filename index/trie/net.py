@@ -368,13 +368,13 @@ def _best(branch: Branch, known: set[NetQuestion]) -> NetQuestion | None:
 
 def _move(branch: Branch, question: NetQuestion, known: set[NetQuestion]) -> list[Branch]:
     """Moves the entries that a question concerns to the branches for its answers, which are returned."""
-    made: dict[Branch, None] = {}
+    branches: dict[Branch, None] = {}
     for entry in list(branch.entries):
         required = entry.required()
         if required is None or question not in required:
             continue
         below = branch.below(question, required[question])
-        if below in made:
+        if below in branches:
             below.admit(required)
         else:
             below.watch(required, {question, *known})
@@ -382,8 +382,8 @@ def _move(branch: Branch, question: NetQuestion, known: set[NetQuestion]) -> lis
         below.entries[entry] = None
         below.size += 1
         entry.branch = below
-        made[below] = None
-    return list(made)
+        branches[below] = None
+    return list(branches)
 
 
 def _remove(entry: LeafEntry) -> None:

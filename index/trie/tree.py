@@ -179,12 +179,12 @@ class Tree:
         if group is None:
             group = node.new_group(skeleton.group, code, {})
             leaf = group.leaves[skeleton.place] = Leaf({})
-            made = Filling(skeleton, handler, group, new, node.values, before)
+            filling = Filling(skeleton, handler, group, new, node.values, before)
         else:
             leaf = group.open(skeleton.place, node.values)
-            made = Filling(skeleton, handler, None, new, node.values, leaf.values)
+            filling = Filling(skeleton, handler, None, new, node.values, leaf.values)
         leaf.serve((*leaf.handlers, handler))
-        return made
+        return filling
 
     def _begin_beside(self, skeleton: Skeleton, values: Values) -> Filling:
         """Does ``begin`` for a handler whose leaf is in a net, or is to be."""
@@ -194,12 +194,12 @@ class Tree:
         if leaf is None:
             leaf = Leaf({})
             group = self._net(skeleton).open(skeleton, code, leaf)
-            made = Filling(skeleton, handler, group, [], values, values)
-            made.leaf = leaf
+            filling = Filling(skeleton, handler, group, [], values, values)
+            filling.leaf = leaf
         else:
-            made = Filling(skeleton, handler, None, [], values, leaf.values)
+            filling = Filling(skeleton, handler, None, [], values, leaf.values)
         leaf.serve((*leaf.handlers, handler))
-        return made
+        return filling
 
     def _open_beside(self, skeleton: Skeleton, code: HandlerCode, values: Values) -> Leaf:
         """Returns the leaf of a skeleton in a net, created if needed: O(values) then."""

@@ -235,13 +235,13 @@ class Index:
         coming, going = all_at(added), all_at(removed)
         if self._telling:
             raise _busy()
-        said: News = []
+        passed: News = []
         for message in messages:
-            self._pass(message, said)
+            self._pass(message, passed)
         grown: News = []
         gone: News = []
         net = self._contents.patch_any(coming, added, going, removed, grown, gone)
-        self._tell_all(grown, said, gone)
+        self._tell_all(grown, passed, gone)
         return net
 
     def patch_at(
@@ -260,17 +260,17 @@ class Index:
             raise _busy()
         if not messages and len(coming) < 2 and len(going) < 2 and (coming or going):
             return self._patch_few(added, removed)
-        said: News = []
+        passed: News = []
         if messages:
             if len(messages) == 1 and not (coming or going):
                 self.send(messages[0])
                 return added, removed
             for message in messages:  # first, as reading one may fail, and nothing has changed yet
-                self._pass(message, said)
+                self._pass(message, passed)
         grown: News = []
         gone: News = []
         added, removed = self._contents.patch(coming, added, going, removed, grown, gone)
-        self._tell_all(grown, said, gone)
+        self._tell_all(grown, passed, gone)
         return added, removed
 
     def _patch_few(
@@ -485,12 +485,12 @@ class Index:
         paths = message.paths if isinstance(message, Restricted) else None
         self._contents.collect(plain(message), paths, news)
 
-    def _tell_all(self, grown: News, said: News, gone: News) -> None:
+    def _tell_all(self, grown: News, passed: News, gone: News) -> None:
         """Calls the callbacks of a patch: additions, then messages, then removals."""
         if grown:
             self._tell(ADDED, grown)
-        if said:
-            self._tell(MESSAGE, said)
+        if passed:
+            self._tell(MESSAGE, passed)
         if gone:
             self._tell(REMOVED, gone)
 

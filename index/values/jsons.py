@@ -111,45 +111,45 @@ def from_json(said: object, *, depth: int = MAX_DEPTH, elements: int | None = No
         raise UsageError("JSON that is nested too deeply for this interpreter") from None
 
 
-def _value(said: object, path: _Path, depth: int) -> Value:
-    if isinstance(said, (list, dict)):
-        if isinstance(said, dict) and len(said) == 1 and not _TAGGED.keys().isdisjoint(said):
-            return _tagged(said, path)
+def _value(item: object, path: _Path, depth: int) -> Value:
+    if isinstance(item, (list, dict)):
+        if isinstance(item, dict) and len(item) == 1 and not _TAGGED.keys().isdisjoint(item):
+            return _tagged(item, path)
         if depth <= 0:
             raise UsageError(f"nested too deeply{_at(path[:8])}…")
-        return _sequence(said, path, depth - 1) if isinstance(said, list) else _object(said, path, depth - 1)
-    if said is None or isinstance(said, (bool, int, float)):
-        return said
-    if isinstance(said, str):
-        return _text(said, path)
-    raise _wrong(f"{type(said).__qualname__} is no JSON", path)
+        return _sequence(item, path, depth - 1) if isinstance(item, list) else _object(item, path, depth - 1)
+    if item is None or isinstance(item, (bool, int, float)):
+        return item
+    if isinstance(item, str):
+        return _text(item, path)
+    raise _wrong(f"{type(item).__qualname__} is no JSON", path)
 
 
-def _text(said: str, path: _Path) -> Value:
+def _text(text: str, path: _Path) -> Value:
     try:
-        return freeze(said)
+        return freeze(text)
     except UsageError as error:
         raise _wrong(str(error), path) from None
 
 
-def _sequence(said: list[object], path: _Path, depth: int) -> tuple[Value, ...]:
-    return tuple([_value(each, (*path, at), depth) for at, each in enumerate(said)])
+def _sequence(items: list[object], path: _Path, depth: int) -> tuple[Value, ...]:
+    return tuple([_value(each, (*path, at), depth) for at, each in enumerate(items)])
 
 
-def _object(said: dict[object, object], path: _Path, depth: int) -> Value:
-    tags = [at for at in said if isinstance(at, str) and at.startswith("@")]
+def _object(members: dict[object, object], path: _Path, depth: int) -> Value:
+    tags = [at for at in members if isinstance(at, str) and at.startswith("@")]
     if not tags:
         return Map.of(
-            [(_text(_key(at, path), path), _value(each, (*path, at), depth)) for at, each in said.items()]
+            [(_text(_key(at, path), path), _value(each, (*path, at), depth)) for at, each in members.items()]
         )
     tag = tags[0]
-    if tag == "@" and said.keys() == {"@", "fields"} and isinstance(said["fields"], list):
+    if tag == "@" and members.keys() == {"@", "fields"} and isinstance(members["fields"], list):
         return Record.of(
-            _value(said["@"], (*path, "@"), depth), _sequence(said["fields"], (*path, "fields"), depth)
+            _value(members["@"], (*path, "@"), depth), _sequence(members["fields"], (*path, "fields"), depth)
         )
-    if tag == "@map" and len(said) == 1:
-        return _map(said["@map"], (*path, "@map"), depth)
-    raise _wrong(f"an object with keys {sorted(map(str, said))} is none of the tagged forms", path)
+    if tag == "@map" and len(members) == 1:
+        return _map(members["@map"], (*path, "@map"), depth)
+    raise _wrong(f"an object with keys {sorted(map(str, members))} is none of the tagged forms", path)
 
 
 def _key(at: object, path: _Path) -> str:
@@ -158,19 +158,19 @@ def _key(at: object, path: _Path) -> str:
     return at
 
 
-def _map(said: object, path: _Path, depth: int) -> Map:
-    if not isinstance(said, list) or any(not isinstance(pair, list) or len(pair) != 2 for pair in said):
+def _map(item: object, path: _Path, depth: int) -> Map:
+    if not isinstance(item, list) or any(not isinstance(pair, list) or len(pair) != 2 for pair in item):
         raise _wrong("a map is a list of pairs", path)
-    pairs = [_sequence(pair, (*path, at), depth) for at, pair in enumerate(said)]
+    pairs = [_sequence(pair, (*path, at), depth) for at, pair in enumerate(item)]
     try:
         return Map.of([(at, each) for at, each in pairs])
     except UsageError as error:
         raise _wrong(str(error), path) from None
 
 
-def _tagged(said: dict[str, object], path: _Path) -> Value:
+def _tagged(members: dict[str, object], path: _Path) -> Value:
     """An atom that JSON has no form for; it is no level of nesting."""
-    ((tag, text),) = said.items()
+    ((tag, text),) = members.items()
     value = _TAGGED[tag](text) if isinstance(text, str) else None
     if value is None:
         raise _wrong(f"{text!r:.80} is no {tag[1:]}", (*path, tag))
@@ -181,19 +181,19 @@ _FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9
 """A number of JSON: ``float`` also takes blanks, underscores and words that other languages do not."""
 
 
-def _float(said: str) -> float | None:
-    if said in ("nan", "inf", "-inf"):
-        return float(said)
-    number = float(said) if _FLOAT.fullmatch(said) else math.inf
+def _float(text: str) -> float | None:
+    if text in ("nan", "inf", "-inf"):
+        return float(text)
+    number = float(text) if _FLOAT.fullmatch(text) else math.inf
     return number if math.isfinite(number) else None
 
 
-def _bytes(said: str) -> bytes | None:
+def _bytes(text: str) -> bytes | None:
     try:
-        found = b64decode(said, validate=True)
+        found = b64decode(text, validate=True)
     except ValueError:
         return None
-    return found if b64encode(found).decode() == said else None  # each value has one form
+    return found if b64encode(found).decode() == text else None  # each value has one form
 
 
 _TAGGED: Final[dict[str, Callable[[str], Value]]] = {

@@ -208,15 +208,15 @@ class Map(_MapParts):
     __slots__ = ()
 
     def __new__(cls, entries: Mapping[K, object] | Iterable[tuple[object, object]] | _Known = ()) -> Map:
-        made: Map = object.__new__(cls)
+        instance: Map = object.__new__(cls)
         if isinstance(entries, _Known):
-            _fill_map(made, entries.pairs)
+            _fill_map(instance, entries.pairs)
         else:
             pairs = entries.items() if isinstance(entries, Mapping) else entries
             _fill_map(
-                made, [(freeze_at(k, (), MAX_DEPTH), freeze_at(v, ((), k), MAX_DEPTH)) for k, v in pairs]
+                instance, [(freeze_at(k, (), MAX_DEPTH), freeze_at(v, ((), k), MAX_DEPTH)) for k, v in pairs]
             )
-        return made
+        return instance
 
     @staticmethod
     def of(pairs: Iterable[tuple[Value, Value]]) -> Map:
@@ -327,25 +327,25 @@ _set_entries: Any = None if COMPILED else vars(_MapParts)["_entries"].__set__  #
 _set_key: Any = None if COMPILED else vars(_MapParts)["_key"].__set__
 
 
-def _fill_map(made: _MapParts, pairs: list[tuple[Value, Value]]) -> None:
+def _fill_map(instance: _MapParts, pairs: list[tuple[Value, Value]]) -> None:
     if len(pairs) > 1:
         pairs.sort(key=lambda pair: order_key(pair[0]))
     entries = {key(pair[0]): pair for pair in pairs}
     if len(entries) != len(pairs):
         raise UsageError(f"a map of {len(pairs)} entries has only {len(entries)} different keys")
     if COMPILED:
-        made._entries = entries
-        made._key = None
+        instance._entries = entries
+        instance._key = None
     else:
-        _set_entries(made, entries)
-        _set_key(made, None)
+        _set_entries(instance, entries)
+        _set_key(instance, None)
 
 
-def _keep_key(made: _MapParts, known: tuple[str]) -> None:
+def _keep_key(instance: _MapParts, known: tuple[str]) -> None:
     if COMPILED:
-        made._key = known
+        instance._key = known
     else:
-        _set_key(made, known)
+        _set_key(instance, known)
 
 
 class _Truth:

@@ -226,7 +226,7 @@ class Archive:
             return self._time_of(epoch)
 
     def _time_of(self, epoch: int) -> int:
-        time, groups = 0, self._groups_from(lambda each: each.last >= epoch)
+        time, groups = 0, self._groups_from(lambda part: part.last >= epoch)
         for place, group in groups:
             if group.first > epoch:
                 return time
@@ -244,7 +244,7 @@ class Archive:
 
     def _epoch_at(self, time: int) -> int:
         found = self.oldest - 1
-        for place, group in self._groups_from(lambda each: each.until > time):
+        for place, group in self._groups_from(lambda part: part.until > time):
             for segment in self._group(place, group):
                 for number, at in _numbers(segment):
                     if at > time:
@@ -299,10 +299,10 @@ class Archive:
                     raise
 
     def _segments_now(self, after: int, upto: int) -> Iterator[Segment]:
-        for each in self.ranges(after, upto):
-            for group in self.groups(each):
+        for range_ in self.ranges(after, upto):
+            for group in self.groups(range_):
                 if group.last > after and group.first <= upto:
-                    for segment in self._group(each, group):
+                    for segment in self._group(range_, group):
                         if segment.last > after:
                             if segment.first > upto:
                                 break

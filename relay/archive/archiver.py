@@ -342,7 +342,7 @@ class _OpenRange:
         first, last = self._first, self._last
         content = self._packer.object()
         name = f"{SEGMENTS}/{random_name(first.first, last.last, 'dsz')}"
-        made = Range(
+        new_range = Range(
             first.first,
             last.last,
             first.since,
@@ -355,7 +355,7 @@ class _OpenRange:
             last.checksum.hex(),
             (ArchivedFile(name, SEGMENTS, len(content), sha256(content).hexdigest()),),
         )
-        return made, content
+        return new_range, content
 
 
 def archived_segment(log: Source, archive: Archive) -> int:

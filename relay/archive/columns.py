@@ -140,7 +140,7 @@ def _objects(
     finish = _without_since if is_state else _as_it_is
     own = _own_kinds(found, types)
     settled: dict[str, str] = {}
-    made: list[ColumnObject] = []
+    objects: list[ColumnObject] = []
     for (label, arity), rows in sorted(found.items(), key=itemgetter(0)):
         if (label, arity) not in own:
             _add_all(others, label, rows)
@@ -149,10 +149,10 @@ def _objects(
         columns = list(zip(*rows.rows, strict=True))[1:]
         classes = types.get(name) or settled.setdefault(name, "".join(map(_class_of, columns)))
         table = finish(_label_table(rows, columns, classes))
-        made.append(written(table, label, arity, classes, net=_net(rows)))
+        objects.append(written(table, label, arity, classes, net=_net(rows)))
     if others.rows:
-        made.append(written(finish(_rest(others)), None, -1, net=_net(others)))
-    return made, settled
+        objects.append(written(finish(_rest(others)), None, -1, net=_net(others)))
+    return objects, settled
 
 
 def _as_it_is(table: Any) -> Any:
@@ -205,10 +205,10 @@ def _own_kinds(found: Mapping[tuple[str, int], _Rows], types: Types) -> set[tupl
     for (label, _), rows in found.items():
         counts[label] = counts.get(label, 0) + len(rows.rows)
     spelled = {name.rpartition("/")[0].lower(): name.rpartition("/")[0] for name in types}
-    for label in sorted(counts, key=lambda each: (-counts[each], each)):
+    for label in sorted(counts, key=lambda name: (-counts[name], name)):
         spelled.setdefault(label.lower(), label)
     fit = [each for each in counts if is_folder(each) and spelled[each.lower()] == each]
-    frequent = sorted(fit, key=lambda each: (-counts[each], each))[:MOST_LABELS]
+    frequent = sorted(fit, key=lambda name: (-counts[name], name))[:MOST_LABELS]
     labels = {*frequent, *[each for each in fit if counts[each] >= MANY_ROWS]}
     return own_kinds({kind: len(rows.rows) for kind, rows in found.items() if kind[0] in labels})
 
@@ -256,10 +256,10 @@ def written(
     """Returns the object of a table that has the columns of ARCHIVE.md, in the order that it is to have."""
     from pyarrow import BufferOutputStream, parquet
 
-    told = {} if label is None else {"label": label, "arity": arity, "classes": classes, "order": order}
+    metadata = {} if label is None else {"label": label, "arity": arity, "classes": classes, "order": order}
     sink = BufferOutputStream()
     parquet.write_table(
-        table.replace_schema_metadata({"dataspace": json.dumps(told)}),
+        table.replace_schema_metadata({"dataspace": json.dumps(metadata)}),
         sink,
         compression="zstd",
         compression_level=LEVEL,
@@ -417,21 +417,21 @@ def exact_changes(content: bytes) -> Iterator[ExactChange]:
     from pyarrow import BufferReader, parquet
 
     table = parquet.read_table(BufferReader(content))
-    told = json.loads(table.schema.metadata[b"dataspace"])
+    metadata = json.loads(table.schema.metadata[b"dataspace"])
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     times = table.column("_epoch_timestamp").cast(arrow_module().int64()).to_pylist()
     common = columns["_epoch"], times, columns["_seq"], columns["_change_type"]
-    if "label" not in told:
+    if "label" not in metadata:
         yield from zip(*common, map(unpack_own, columns["value"]), strict=True)
         return
     fields = []
-    for at, letter in enumerate(told["classes"]):
+    for at, letter in enumerate(metadata["classes"]):
         values, others = columns[f"f{at}"], columns.get(f"f{at}_other")
         if letter == "t":
             values = [None if each is None else each.replace(tzinfo=UTC) for each in values]
         fields.append(values if others is None else list(map(_exact, values, others)))
     rows: Iterable[tuple[Value, ...]] = zip(*fields, strict=True) if fields else [()] * table.num_rows
-    yield from zip(*common, (Record.of(told["label"], row) for row in rows), strict=True)
+    yield from zip(*common, (Record.of(metadata["label"], row) for row in rows), strict=True)
 
 
 def exact_intervals(content: bytes) -> Iterator[tuple[int | None, int | None]]:

@@ -61,14 +61,14 @@ def _sums(metadata: Any) -> tuple[dict[str, int], dict[str, tuple[Any, Any]]]:
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     for at in range(metadata.num_columns):
         chunks = [group.column(at) for group in groups]
-        told = [each.statistics for each in chunks if each.num_values]
-        if any(each is None for each in told):
+        stats = [each.statistics for each in chunks if each.num_values]
+        if any(each is None for each in stats):
             continue
         name = metadata.schema.column(at).path
-        if all(each.has_null_count for each in told):
-            nulls[name] = sum([each.null_count for each in told])
-        known = [each for each in told if each.has_min_max]
-        if known and all(each.has_min_max or not each.num_values for each in told):
+        if all(each.has_null_count for each in stats):
+            nulls[name] = sum([each.null_count for each in stats])
+        known = [each for each in stats if each.has_min_max]
+        if known and all(each.has_min_max or not each.num_values for each in stats):
             low, high = min(each.min for each in known), max(each.max for each in known)
             if _is_bound(low) and _is_bound(high):
                 bounds[name] = (low, high)

@@ -107,9 +107,9 @@ class GatheredRows:
         for name in self._types:
             spelled.setdefault(name.rpartition("/")[0].lower(), name.rpartition("/")[0])
         counts = self._rest.column("label").value_counts().to_pylist()
-        for each in sorted(counts, key=lambda each: (-each["counts"], each["values"] or "")):
-            label = each["values"]
-            is_fit = label is not None and each["counts"] >= MANY_ROWS and is_folder(label)
+        for entry in sorted(counts, key=lambda entry: (-entry["counts"], entry["values"] or "")):
+            label = entry["values"]
+            is_fit = label is not None and entry["counts"] >= MANY_ROWS and is_folder(label)
             if is_fit and spelled.setdefault(label.lower(), label) == label:
                 own.add(label)
         return own

@@ -102,15 +102,15 @@ class Merger:
         while True:
             manifest = self.archive.refresh()
             try:
-                made = self._merge(manifest, self._run(manifest, by_tiers=False))
+                new_range = self._merge(manifest, self._run(manifest, by_tiers=False))
             except NotThisArchive:
                 lost += 1
                 if lost > ATTEMPTS:
                     raise
                 continue
-            if made is None:
+            if new_range is None:
                 return count
-            report(made)
+            report(new_range)
             count, lost = count + 1, 0
 
     # -- which ----------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ class Merger:
         """Writes one range of several, and the manifest that names it instead of them."""
         finished = manifest.version
         work = _Work(self.archive, manifest, self.rules)
-        made, state = work.merged(self.writer, run, self._begin(manifest, first))
+        new_range, state = work.merged(self.writer, run, self._begin(manifest, first))
         time = store_time(self.archive)
         reach("merge-before-manifest")
         while True:
-            following = _following(manifest, run, made, state, work.types)
+            following = _following(manifest, run, new_range, state, work.types)
             retired = retired_after(manifest, _replaced(manifest, run, following), time, finished)
             following = replace(following, retired=retired)
             try:
@@ -153,7 +153,7 @@ class Merger:
                 manifest = newer
         reach("merge-after-manifest")
         self.archive.refresh()
-        return made
+        return new_range
 
     @staticmethod
     def _begin(manifest: ArchiveManifest, first: int) -> int:
@@ -288,7 +288,7 @@ class _Work:
                 files += writer.put_columns(_present(changes), name)
                 net += changes.net if changes else 0
                 stated += writer.put_columns(_present(facts), held, STATES)
-        made = Range(
+        new_range = Range(
             first.first,
             last.last,
             first.since,
@@ -305,8 +305,8 @@ class _Work:
             tuple([erasure for each in run for erasure in each.erasures]),
         )
         if known is None:
-            return made, None
-        return made, replace(
+            return new_range, None
+        return new_range, replace(
             known, upto=last.last, rows=sum([each.rows for each in stated]), files=tuple(stated)
         )
 
@@ -381,14 +381,14 @@ def _tier(weight: int) -> int:
 def _following(
     manifest: ArchiveManifest,
     run: Sequence[Range],
-    made: Range,
+    new_range: Range,
     state: ArchivedState | None,
     types: dict[str, str],
 ) -> ArchiveManifest:
     """Returns the next version, with a range instead of several, and the state before it."""
     ranges = list(manifest.ranges)
     at = ranges.index(run[0])
-    ranges[at : at + len(run)] = [made]
+    ranges[at : at + len(run)] = [new_range]
     added = [] if state is None else [state]
     replaced = {*[each.last for each in run[:-1]], *[each.epoch for each in added]}
     gone = [each for each in manifest.states if each.epoch in replaced]
@@ -396,7 +396,7 @@ def _following(
     return replace(
         manifest.next(),
         ranges=tuple(ranges),
-        states=tuple(sorted(states, key=lambda each: each.epoch)),
+        states=tuple(sorted(states, key=lambda archived: archived.epoch)),
         types={**manifest.types, **types},
     )
 

@@ -89,14 +89,14 @@ class ReadArchive:
         At least one epoch that changes something.  Reads one range; O(ranges + its changes).
         """
         last, seen = after, 0
-        for each in self.archive.ranges(after, upto):
-            if each.first > after and each.last <= upto and seen + each.changes <= changes:
-                last, seen = each.last, seen + each.changes
+        for range_ in self.archive.ranges(after, upto):
+            if range_.first > after and range_.last <= upto and seen + range_.changes <= changes:
+                last, seen = range_.last, seen + range_.changes
                 continue
-            for segment in self.segments(last, min(upto, each.last)):
-                for number, _, counts, _, _ in segment.rows_after(last, min(upto, each.last)):
+            for segment in self.segments(last, min(upto, range_.last)):
+                for number, _, counts, _, _ in segment.rows_after(last, min(upto, range_.last)):
                     if seen and seen + sum(counts) > changes:
                         return last
                     last, seen = number, seen + sum(counts)
-            last = min(upto, each.last)
+            last = min(upto, range_.last)
         return upto

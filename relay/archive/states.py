@@ -51,11 +51,11 @@ def state_files(archive: Archive, epoch: int, pattern: Value = None) -> StateFil
         )
     begin = 0 if found is None else found.epoch
     ranges = list(archive.ranges(begin, epoch)) if epoch > begin else []
-    for each in ranges:
-        if each.changes and not any(file.form == COLUMNS for file in each.files):
+    for range_ in ranges:
+        if range_.changes and not any(file.form == COLUMNS for file in range_.files):
             raise UsageError(
-                f"{archive.shown} has no columns of epochs {each.first} to {each.last}: they were archived "
-                "without pyarrow; `dataspace log archive --merge` makes them"
+                f"{archive.shown} has no columns of epochs {range_.first} to {range_.last}: they were "
+                "archived without pyarrow; `dataspace log archive --merge` makes them"
             )
     return StateFiles(
         found,
@@ -79,9 +79,9 @@ def _has_intervals(of: Range, state: ArchivedState | None) -> bool:
 def nearest_state(archive: Archive, epoch: int) -> ArchivedState | None:
     """Returns the latest state of an epoch up to this one, None if there is none."""
     found = None
-    for each in archive.states():
-        if each.epoch > epoch:
+    for state in archive.states():
+        if state.epoch > epoch:
             break
-        if each.epoch >= archive.oldest - 1:
-            found = each
+        if state.epoch >= archive.oldest - 1:
+            found = state
     return found

@@ -144,8 +144,8 @@ class DeltaTables:
                 continue
             base = file.path.rpartition("/")[2]
             if file.label is not None:
-                made = _Wanted(base, self.archive.name(file.path), file.size)
-                found.setdefault((file.label, file.arity), {})[made.path] = made
+                wanted = _Wanted(base, self.archive.name(file.path), file.size)
+                found.setdefault((file.label, file.arity), {})[wanted.path] = wanted
                 continue
             there = rare[file.path] = self._rare.get(file.path) or self._labels_of(file)
             for key in there & tables:
@@ -245,11 +245,11 @@ class DeltaTables:
                     }
                 }
             )
-        for each, footer, size in adds:
+        for wanted, footer, size in adds:
             actions.append(
                 {
                     "add": {
-                        "path": quote(each.path),
+                        "path": quote(wanted.path),
                         "partitionValues": {},
                         "size": size,
                         "modificationTime": now,
@@ -332,9 +332,9 @@ def rows_in_rest(content: bytes, label: str, arity: int, classes: str) -> bytes:
     for name, array in field_arrays([fact.fields for fact in facts], classes):
         columns = columns.append_column(name, array)
     sink = BufferOutputStream()
-    told = {"label": label, "arity": arity, "classes": classes}
+    metadata = {"label": label, "arity": arity, "classes": classes}
     parquet.write_table(
-        columns.replace_schema_metadata({"dataspace": json.dumps(told)}), sink, compression="zstd"
+        columns.replace_schema_metadata({"dataspace": json.dumps(metadata)}), sink, compression="zstd"
     )
     return bytes(sink.getvalue())
 

@@ -129,12 +129,12 @@ def _objects(archive: Archive, ranges: list[Range]) -> Iterator[str]:
 
 def _chain(archive: Archive, ranges: list[Range]) -> Iterator[str]:
     """Yields where segments do not follow each other, or are not as many as their range says."""
-    for each in ranges:
+    for range_ in ranges:
         entries = changes = 0
-        checksum = each.anchor
-        resealed = {erasure.sealed: erasure.checksum for erasure in each.erasures if erasure.sealed}
+        checksum = range_.anchor
+        resealed = {erasure.sealed: erasure.checksum for erasure in range_.erasures if erasure.sealed}
         try:
-            for segment in archive.segments_of(each):
+            for segment in archive.segments_of(range_):
                 entries, changes = entries + segment.entries, changes + segment.changes
                 if not any(
                     segment.sealed_by(bytes.fromhex(seal))
@@ -146,8 +146,8 @@ def _chain(archive: Archive, ranges: list[Range]) -> Iterator[str]:
             yield str(damage)
             continue
         checksum = resealed.get(checksum, checksum)
-        if (entries, changes, checksum) != (each.entries, each.changes, each.checksum):
-            yield f"{archive.shown}: epochs {each.first} to {each.last} are not what their range says"
+        if (entries, changes, checksum) != (range_.entries, range_.changes, range_.checksum):
+            yield f"{archive.shown}: epochs {range_.first} to {range_.last} are not what their range says"
 
 
 def _columns(archive: Archive, ranges: list[Range]) -> Iterator[str]:
@@ -155,8 +155,8 @@ def _columns(archive: Archive, ranges: list[Range]) -> Iterator[str]:
     states = {each.epoch: each for each in archive.states()}
     held = _Held()
     begin = archive.oldest - 1
-    for each in ranges:
-        if each.last < archive.oldest:
+    for range_ in ranges:
+        if range_.last < archive.oldest:
             continue  # before a gap, where no state is known
         state = states.get(begin)
         if state is not None:
@@ -165,18 +165,18 @@ def _columns(archive: Archive, ranges: list[Range]) -> Iterator[str]:
             if any([each[2] for each in part] != [*range(len(part))] for part in parts):
                 yield f"{archive.shown}: the rows of the state after epoch {begin} are not numbered"
             yield from held.compared(archive, state, found)
-        files = [file for file in each.files if file.form == COLUMNS]
+        files = [file for file in range_.files if file.form == COLUMNS]
         rows = [row for file in files for row in _rows_of(archive, file)]
         rows.sort(key=itemgetter(0, 2))
-        expected = held.followed(_changes(archive, each), begin)
+        expected = held.followed(_changes(archive, range_), begin)
         for one, other in zip_longest(rows if files else expected, expected):
-            if one is None or other is None or not _is_same(one, other, each.merged > 1):
+            if one is None or other is None or not _is_same(one, other, range_.merged > 1):
                 at = other or one
                 yield f"{archive.shown}: the columns of epoch {at[0]} are not what its segment says"
                 break
-        if state is not None and each.merged > 1:
-            yield from held.ended(archive, state, each.last, found)
-        begin = each.last
+        if state is not None and range_.merged > 1:
+            yield from held.ended(archive, state, range_.last, found)
+        begin = range_.last
 
 
 Row = tuple[int, int, int, str, Value, int | None, int | None]

@@ -87,15 +87,15 @@ class ArchiveWriter:
         if sha256(self.archive.objects.get(name)).hexdigest() != file.sha256:
             raise StoreFailed(f"{self.archive.objects.shown}/{name} is not what was written there")
 
-    def put_columns(self, made: Iterable[ColumnObject], name: str, form: str = COLUMNS) -> list[ArchivedFile]:
+    def put_columns(self, new: Iterable[ColumnObject], name: str, form: str = COLUMNS) -> list[ArchivedFile]:
         """Writes objects of columns, each in the folder of its label."""
         files: list[ArchivedFile] = []
-        for each in made:
-            size, checksum = len(each.content), sha256(each.content).hexdigest()
-            path = f"{form}/{each.folder}/{name}"
-            own = each.label, each.arity, each.rows, each.others, each.order
+        for item in new:
+            size, checksum = len(item.content), sha256(item.content).hexdigest()
+            path = f"{form}/{item.folder}/{name}"
+            own = item.label, item.arity, item.rows, item.others, item.order
             files.append(ArchivedFile(path, form, size, checksum, *own))
-            self.put(files[-1], each.content)
+            self.put(files[-1], item.content)
         return files
 
     def put_chapter(self, body: ChapterBody) -> Chapter:

@@ -146,12 +146,12 @@ def back_up(source: BackupSource, target: Path, pace: CopyPace) -> BackupDone:
     return BackupDone(logs, topics, staged, pace.copied)
 
 
-def publish(made: Path, target: Path) -> None:
+def publish(path: Path, target: Path) -> None:
     """Gives a directory that is whole its name, on disk when it returns."""
-    if made == target:
+    if path == target:
         return
-    with translated("rename", made):
-        os.rename(made, target)
+    with translated("rename", path):
+        os.rename(path, target)
     flush(target.absolute().parent)
 
 

@@ -116,11 +116,11 @@ def push(backup: Path, store: RemoteObjects, pace: CopyPace) -> Pushed:
     check_identity(before, identity, store)
     written: dict[str, int] = {}
     files = tuple([_push_file(backup, path, store, there, written, pace) for path in _files(backup)])
-    made = Stored(_highest(there) + 1, identity, files)  # above one that was not written whole, too
+    stored = Stored(_highest(there) + 1, identity, files)  # above one that was not written whole, too
     reach("push-before-manifest")
-    name = _put_index(made, store)
-    _check(made, name, store)
-    kept = _forget(store, {*there, PROBE} - {*made.sizes(), name})
+    name = _put_index(stored, store)
+    _check(stored, name, store)
+    kept = _forget(store, {*there, PROBE} - {*stored.sizes(), name})
     return Pushed(len(written), sum(written.values()), sum([each.size for each in files]), kept)
 
 
@@ -153,13 +153,13 @@ def _put_index(made: Stored, store: RemoteObjects) -> str:
     return name
 
 
-def _check(made: Stored, name: str, store: RemoteObjects) -> None:
+def _check(stored: Stored, name: str, store: RemoteObjects) -> None:
     """Raises ``StoreFailed`` unless the store has all blocks that the manifest names, and has the manifest as
     the newest."""
     there = store.sizes()
-    lacking = [each for each, size in made.sizes().items() if there.get(each) != size]
-    others = [each for each in filter(None, map(_INDEX.fullmatch, there)) if _order(each)[0] >= made.number]
-    if lacking or [each[0] for each in others] != [name] or newest(store) != made:
+    lacking = [each for each, size in stored.sizes().items() if there.get(each) != size]
+    others = [each for each in filter(None, map(_INDEX.fullmatch, there)) if _order(each)[0] >= stored.number]
+    if lacking or [each[0] for each in others] != [name] or newest(store) != stored:
         raise StoreFailed(
             f"{store.shown} does not hold what was written to it ({len(lacking)} blocks are missing, "
             f"{len(others)} manifests are not older); let one backup at a time write there, and start again"
@@ -169,7 +169,7 @@ def _check(made: Stored, name: str, store: RemoteObjects) -> None:
 def _forget(store: RemoteObjects, names: Iterable[str]) -> str:
     """Deletes objects of this program that no manifest names now; returns why that was refused."""
     ours = sorted(each for each in names if each == PROBE or _BLOCK.fullmatch(each) or _INDEX.fullmatch(each))
-    ours.sort(key=lambda each: not _INDEX.fullmatch(each))  # a manifest goes before what it names
+    ours.sort(key=lambda name: not _INDEX.fullmatch(name))  # a manifest goes before what it names
     try:
         store.delete(ours)
     except StoreFailed as error:
@@ -185,7 +185,7 @@ def fetch(found: Stored, store: RemoteObjects, directory: Path, pace: CopyPace) 
     (directory / NAME).unlink(missing_ok=True)
     for path in set(_files(directory)) - {each.path for each in found.files}:
         (directory / path).unlink()
-    for file in sorted(found.files, key=lambda each: each.path == NAME):  # which makes it a backup
+    for file in sorted(found.files, key=lambda listed: listed.path == NAME):  # which makes it a backup
         _fetch_file(file, store, directory, pace)
 
 

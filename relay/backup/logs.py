@@ -242,9 +242,9 @@ def parts(things: Iterator[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     """Yields lists of things in order, each of about ``PORTION_BYTES``."""
     part: list[T] = []
     total = 0
-    for each in things:
-        part.append(each)
-        total += size(each)
+    for thing in things:
+        part.append(thing)
+        total += size(thing)
         if total >= PORTION_BYTES or len(part) >= MOST_ROWS:
             yield part
             part, total = [], 0

@@ -48,10 +48,10 @@ class Manifest:
     def write(self, directory: Path) -> None:
         """Writes it in place of the one before, on disk when it returns."""
         path, new = directory / NAME, directory / f"{NAME}.new"
-        made = max([each.read for each in self.spaces], default=0)
+        latest = max([each.read for each in self.spaces], default=0)
         body = {
             "format": FORMAT,
-            "made": datetime.fromtimestamp(made / 1e6, UTC).isoformat(),
+            "made": datetime.fromtimestamp(latest / 1e6, UTC).isoformat(),
             "spaces": [asdict(each) for each in self.spaces],
         }
         with translated("write", path):

@@ -81,24 +81,24 @@ def working_directory(target: Path) -> Path:
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is not empty; give a new directory, or an empty one")
-    made = beside(target)
-    if made.exists() and not (made / MARK).exists() and {each.name for each in made.iterdir()} - {LOCK}:
+    path = beside(target)
+    if path.exists() and not (path / MARK).exists() and {each.name for each in path.iterdir()} - {LOCK}:
         raise UsageError(
-            f"{made} is not from a restore but perhaps from an interrupted backup; "
-            f"complete that, or delete it: rm -r {quote(str(made))}"
+            f"{path} is not from a restore but perhaps from an interrupted backup; "
+            f"complete that, or delete it: rm -r {quote(str(path))}"
         )
-    return made
+    return path
 
 
-def begin(made: Path) -> None:
+def begin(path: Path) -> None:
     """Marks a working directory, which must be locked, and deletes what an interrupted restore left in it."""
-    with translated("write", made):
-        (made / MARK).touch(FILE_MODE)
-        for each in made.iterdir():
-            if each.is_dir():
-                rmtree(each)
-            elif each.name not in (MARK, LOCK):
-                each.unlink()
+    with translated("write", path):
+        (path / MARK).touch(FILE_MODE)
+        for entry in path.iterdir():
+            if entry.is_dir():
+                rmtree(entry)
+            elif entry.name not in (MARK, LOCK):
+                entry.unlink()
 
 
 def restore(backup: Path, target: Path, wanted: RestoreWanted, pace: CopyPace) -> dict[str, Restored]:

@@ -210,9 +210,9 @@ class DeliveryQueue:
             case Policy.FAIL:
                 size = self._size - self._state + len(changes)
                 count = self._messages + len(changes.messages)
-                said = f"{size} changes wait, {count} of them messages, in {self._bytes} bytes"
+                excess = f"{size} changes wait, {count} of them messages, in {self._bytes} bytes"
                 limits = f"limits {self._limit}, {self._message_limit}, {self._byte_limit}"
-                self._fail(f"{said}; {limits}{self._said_of_all(self._used, changes)}")
+                self._fail(f"{excess}; {limits}{self._said_of_all(self._used, changes)}")
             case Policy.DROP:
                 self._drop_for(changes)
             case Policy.WAIT:
@@ -232,11 +232,11 @@ class DeliveryQueue:
     def extend_all(self, epochs: Sequence[Value]) -> None:
         """The same for several epochs, or parts of them, in order."""
         values: list[Value] = []
-        for each in epochs:
-            if isinstance(each, PackedChanges):
-                values.append(each)
+        for epoch in epochs:
+            if isinstance(epoch, PackedChanges):
+                values.append(epoch)
             else:  # a state is not packed before it leaves
-                values += each.parts(STATE_PART) if each.flags & SNAPSHOT else pieces(each)
+                values += epoch.parts(STATE_PART) if epoch.flags & SNAPSHOT else pieces(epoch)
         self._append(values)
         self.newest = epochs[-1].number
 
@@ -256,18 +256,18 @@ class DeliveryQueue:
     def _count(self, values: Iterable[Value], sign: int) -> None:
         """Counts values that begin or cease to wait."""
         count = size = state = messages = message_bytes = used = 0
-        for each in values:
-            count += each.size
-            if isinstance(each, PackedChanges):
-                packed = len(each.packed)
+        for value in values:
+            count += value.size
+            if isinstance(value, PackedChanges):
+                packed = len(value.packed)
                 size += packed
                 used += OVERHEAD + packed
-                if each.messages:
-                    messages += each.messages
+                if value.messages:
+                    messages += value.messages
                     message_bytes += packed
             else:
-                state += each.size
-                used += OVERHEAD * (1 + each.size)
+                state += value.size
+                used += OVERHEAD * (1 + value.size)
         self._size += sign * count
         self._bytes += sign * size
         if state:
@@ -438,11 +438,11 @@ class DeliveryQueue:
         if self._messages and count > self._message_limit:
             self._fail(f"{count} messages wait, limit {self._message_limit}")
         elif self._messages and self._message_bytes + size > self._byte_limit:
-            said = f"{count} messages wait in {self._message_bytes + size} bytes"
-            self._fail(f"{said}, limit {self._byte_limit}")
+            excess = f"{count} messages wait in {self._message_bytes + size} bytes"
+            self._fail(f"{excess}, limit {self._byte_limit}")
         elif self._budget.denies(self._message_bytes, size):
-            said = f"{count} messages wait in {self._message_bytes + size} bytes"
-            self._fail(said + self._said_of_all(self._message_bytes, changes))
+            excess = f"{count} messages wait in {self._message_bytes + size} bytes"
+            self._fail(excess + self._said_of_all(self._message_bytes, changes))
         return self.failure is not None
 
     def _said_of_all(self, used: int, changes: Value) -> str:

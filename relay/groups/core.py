@@ -87,7 +87,7 @@ class GroupCore:
         self._row: deque[GroupMember] = deque()
         self._keys: dict[Hashable, KeyQueue] = {}
         self._facts: dict[Hashable, Item] = {}
-        for item in sorted(state.undone.values(), key=lambda each: each.at):
+        for item in sorted(state.undone.values(), key=lambda undone: undone.at):
             self.enter(item)
 
     def close(self) -> None:

@@ -98,29 +98,29 @@ class Journal(JournalReader):
                 case Ended():
                     change.kept, change.ended = None, True
         count, cuts, sums = self.count, dict[int, list[Segment]](), [self._newest_ends]
-        for slot, each in changes.items():
-            count += len(each.steps)
-            cuts[slot] = list(cut(map(Noted.encoded, each.steps), each.chain.last + 1, each.chain.checksum))
+        for slot, part in changes.items():
+            count += len(part.steps)
+            cuts[slot] = list(cut(map(Noted.encoded, part.steps), part.chain.last + 1, part.chain.checksum))
             sums += [self._ends[slot]] if slot in self._ends else []
-            sums += [] if each.ended else [cuts[slot][-1].checksum if each.steps else each.chain.checksum]
+            sums += [] if part.ended else [cuts[slot][-1].checksum if part.steps else part.chain.checksum]
         rows = [row for each in cuts.values() for row in rows_of_segments(each)]
         with ExitStack() as held:
             drops, topics = list[int](), list[Row]()
-            for each in changes.values():
-                if each.kept is not None:
-                    topics.append(row_of(self._trimmed(held, each.chain, each.kept)))
-                    drops.append(each.chain.first)
+            for part in changes.values():
+                if part.kept is not None:
+                    topics.append(row_of(self._trimmed(held, part.chain, part.kept)))
+                    drops.append(part.chain.first)
             newest = joined(sums)
             names = held.enter_context(self._header.changing(self._counted(count, newest)))
             reach("topics-before-write")
             ended = [slot for slot, each in changes.items() if each.ended]
             self._tables.write(rows, drops, topics, ended, names)
         self.count, self._newest_ends = count, newest
-        for slot, each in changes.items():
-            if each.steps:
-                each.chain.extended(cuts[slot][-1])
-            self._chains[slot], self._ends[slot] = each.chain, each.chain.checksum
-            if each.ended:
+        for slot, part in changes.items():
+            if part.steps:
+                part.chain.extended(cuts[slot][-1])
+            self._chains[slot], self._ends[slot] = part.chain, part.chain.checksum
+            if part.ended:
                 del self._ends[slot], self._chains[slot]
         self._tables.note(AcknowledgedMark(count))
         reach("topics-after-write")

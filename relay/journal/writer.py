@@ -142,14 +142,14 @@ class TopicWriter(GroupWriter[Entry]):
         if writes and not await self._on_disk(self.journal.write, writes):
             return
         moved: dict[int, StepLog] = {}
-        for at, each in enumerate(group, 1):
+        for at, entry in enumerate(group, 1):
             if at % NOTED == 0:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             self._waiting.popleft()
-            if not isinstance(each, tuple):
-                self._call(each)
+            if not isinstance(entry, tuple):
+                self._call(entry)
                 continue
-            step_log, write = each
+            step_log, write = entry
             if isinstance(write, Noted):
                 step_log.written(write.step.position)
                 self._steps += 1

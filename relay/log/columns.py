@@ -216,16 +216,16 @@ class ColumnReplay(Replay):
             plain = ()
             if self._flat.wider(rows):
                 self._counted, self._bag, self.at = True, None, number - 1
-        came, said, went = self._selected(counts, rows, plain)
+        came, sent, went = self._selected(counts, rows, plain)
         if not self._placed:
             if self._counted:
                 bag = self.own_bag()
                 came = bag.add_all(came) if came else came
                 went = bag.remove_all(went) if went else went
-            return (came, said, went), None
-        places = self._places(*whole, found=len(came) + len(said) + len(went))
+            return (came, sent, went), None
+        places = self._places(*whole, found=len(came) + len(sent) + len(went))
         if self._counted:
-            bag, end = self.own_bag(), len(came) + len(said)
+            bag, end = self.own_bag(), len(came) + len(sent)
             first, last = bag.first_at(came), bag.last_at(went)
             places = [
                 *[places[at] for at in first],
@@ -234,7 +234,7 @@ class ColumnReplay(Replay):
             ]
             came, went = [came[at] for at in first], [went[at] for at in last]
         is_dense = not places or places[-1] == len(places) - 1  # since they ascend
-        return (came, said, went), None if is_dense else places
+        return (came, sent, went), None if is_dense else places
 
     def _captured_since(
         self, forming: _Forming, entry: Rows, owners: Sequence[str | None] | None
@@ -242,17 +242,17 @@ class ColumnReplay(Replay):
         """Does the same, always counted, and notes since when each row was there, and by whose claim."""
         bag = self.own_bag()
         assert isinstance(bag, TimedCounts)  # as it was made
-        (came, said, went), places = self._taken(bag, entry, owners)
-        first, end = bag.first_at(came), len(came) + len(said)
+        (came, sent, went), places = self._taken(bag, entry, owners)
+        first, end = bag.first_at(came), len(came) + len(sent)
         last, since = bag.ended(went)
         begun = [(*bag.now, None if bag.owners is None else bag.owners[at]) for at in first]
-        forming.since += [*begun, *[None] * len(said), *since]
+        forming.since += [*begun, *[None] * len(sent), *since]
         places = [
             *[places[at] for at in first],
             *places[len(came) : end],
             *[places[end + at] for at in last],
         ]
-        selected = [came[at] for at in first], said, [went[at] for at in last]
+        selected = [came[at] for at in first], sent, [went[at] for at in last]
         is_dense = not places or places[-1] == len(places) - 1
         return selected, None if is_dense or not self._placed else places
 
@@ -261,11 +261,11 @@ class ColumnReplay(Replay):
     ) -> tuple[Selected, Sequence[int]]:
         """Returns the captures of an epoch and their places; tells the bag the epoch and the owners."""
         number, time, counts, rows, plain = entry
-        came, said, went = self._selected(counts, rows, plain)
-        places = self._places(counts, rows, plain, found=len(came) + len(said) + len(went))
+        came, sent, went = self._selected(counts, rows, plain)
+        places = self._places(counts, rows, plain, found=len(came) + len(sent) + len(went))
         bag.now = number, time
         bag.owners = None if owners is None else [owners[at] for at in places[: len(came)]]
-        return (came, said, went), places
+        return (came, sent, went), places
 
     def _bases(self) -> Iterator[BagBase]:
         """Yields the states that a replay may begin with: only earlier ones, where time is to be known."""
@@ -448,14 +448,14 @@ class _Forming:
     def _rest(self, places: array[int] | None, start: int, stop: int) -> list[object]:
         """Returns the parts of a block behind its columns, as far as they are wanted."""
         placed, timed, owned = self._rest_of
-        made: list[object] = [low_first(places[start:stop]) if placed and places is not None else None]
+        parts: list[object] = [low_first(places[start:stop]) if placed and places is not None else None]
         since = [each or UNKNOWN for each in self.since[start:stop]]
         epochs, times, owners = zip(*since, strict=True) if since else ((), (), ())
-        made.append([low_first(array("q", each)) for each in (epochs, times)] if timed else None)
-        made.append(owners if owned else None)
-        while made and made[-1] is None and not (placed and len(made) == 1):
-            made.pop()
-        return made
+        parts.append([low_first(array("q", each)) for each in (epochs, times)] if timed else None)
+        parts.append(owners if owned else None)
+        while parts and parts[-1] is None and not (placed and len(parts) == 1):
+            parts.pop()
+        return parts
 
     def _all_places(self) -> array[int] | None:
         """Returns the place of each row in its epoch; None if these are 0, 1, 2 and so on in all of them."""

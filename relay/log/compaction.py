@@ -161,19 +161,19 @@ class SegmentJoiner:
     def segments(self, first: int) -> Iterator[Segment]:
         """Yields the new segments, which begin with the old one of an ordinal; once."""
         chain, group, size = self._chain, list[Segment](), 0
-        made = chain.last, chain.checksum
+        end = chain.last, chain.checksum
         before = self.snapshot, self.archived
         self.snapshot, self.archived = chain.last, chain.last
         for segment in chain.walk(first):
             full = size + len(segment.body) > SEGMENT_BYTES or (group and group[-1].ordinal in self._old)
             if group and full:
-                yield (joint := joined(group, made[0] + 1, made[1]))
-                made = self._note(group, joint, before)
+                yield (joint := joined(group, end[0] + 1, end[1]))
+                end = self._note(group, joint, before)
                 group, size = [], 0
             group.append(segment)
             size += len(segment.body)
         if group:
-            yield (joint := joined(group, made[0] + 1, made[1]))
+            yield (joint := joined(group, end[0] + 1, end[1]))
             self._note(group, joint, before)
 
     def _note(self, group: list[Segment], made: Segment, before: tuple[int, int]) -> tuple[int, bytes]:

@@ -364,9 +364,9 @@ class LogReader(StoreReader[LogTables]):
                 if segment.last < upto - epochs:
                     break
                 if needle in segment.body:
-                    said = [each for at, each in segment.origins() if each.client == client and at <= upto]
-                    if said:
-                        return said[-1]
+                    origins = [each for at, each in segment.origins() if each.client == client and at <= upto]
+                    if origins:
+                        return origins[-1]
         except Refused:  # what was next has just gone
             pass
         return None
@@ -576,21 +576,21 @@ class _Explained:
             self._found += self._wrong(snapshot)
 
     def _wrong(self, snapshot: RecoveredState) -> Iterator[str]:
-        said = f"snapshot after epoch {snapshot.epoch}"
+        subject = f"snapshot after epoch {snapshot.epoch}"
         for owner, claims in snapshot.owners.items():
             for handle, value in claims.items():
                 place = owner, handle
                 what = f"{owner} claims {unparse(value):.200} under handle {handle}"
                 if place in self._claimed:
                     if not same(self._claimed[place], value):
-                        yield f"{said}: {what}, but the epochs say {unparse(self._claimed[place]):.200}"
+                        yield f"{subject}: {what}, but the epochs say {unparse(self._claimed[place]):.200}"
                 elif place in self._ended:
-                    yield f"{said}: {what}, but the epochs end that claim"
+                    yield f"{subject}: {what}, but the epochs end that claim"
                 elif self._whole:
-                    yield f"{said}: {what}, but no epoch does"
+                    yield f"{subject}: {what}, but no epoch does"
         for (owner, handle), value in self._claimed.items():
             if handle not in snapshot.owners.get(owner, ()):
                 what = f"{owner} claims {unparse(value):.200} under handle {handle}"
-                yield f"{said}: by the epochs {what}, but it is not there"
+                yield f"{subject}: by the epochs {what}, but it is not there"
         for difference in snapshot.registers.differences(self._noted):
-            yield f"{said}: {difference}"
+            yield f"{subject}: {difference}"

@@ -239,13 +239,13 @@ class RecentReplay:
 
     def _take(self, change: Change) -> None:
         number, time, added, messages, removed = change
-        came, said, went = self._rows(added), self._rows(messages), self._rows(removed)
+        came, sent, went = self._rows(added), self._rows(messages), self._rows(removed)
         self._at = number
-        if came or said or went:
-            self._found.append((number, time, came, said, went))
-            for rows in (came, said, went):
+        if came or sent or went:
+            self._found.append((number, time, came, sent, went))
+            for rows in (came, sent, went):
                 self._packed.update([(id(row), pack(row)) for row in rows])
-            self._left_to_tell -= len(came) + len(said) + len(went)
+            self._left_to_tell -= len(came) + len(sent) + len(went)
             self.is_too_much |= self._left_to_tell < 0
 
     def _rows(self, values: Iterable[Value]) -> list[Captures]:
@@ -264,11 +264,11 @@ def _visible(found: Sequence[Rows], count: Callable[[Captures], int]) -> Iterato
         there[at] += by
         return there[at] == (1 if by > 0 else 0)
 
-    for number, time, came, said, went in found:
+    for number, time, came, sent, went in found:
         first = [row for row in came if turns(row, +1)]
         last = [row for row in went if turns(row, -1)]
-        if first or said or last:
-            yield number, time, first, said, last
+        if first or sent or last:
+            yield number, time, first, sent, last
 
 
 def _parts(change: Change) -> Steps[list[tuple[Class | None, Change]]]:

@@ -159,15 +159,15 @@ class Replay:
             segments = ()
         for segment in self._log.segments(self.at, upto) if segments is None else segments:
             for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
-                came, said, went = self._selected(counts, rows, plain)
+                came, sent, went = self._selected(counts, rows, plain)
                 self.at = number
                 if came:
                     came = bag.add_all(came)
                 if went:
                     went = bag.remove_all(went)
-                if came or said or went:
+                if came or sent or went:
                     looked_at = 0
-                    yield number, time, came, said, went
+                    yield number, time, came, sent, went
                 elif looked_at < LOOKED_AT:
                     looked_at += 1
                     continue
@@ -191,10 +191,10 @@ class Replay:
         for epoch in epochs:
             if not epoch.silent:
                 came, went = bag.add_all(self._rows(epoch.added)), bag.remove_all(self._rows(epoch.removed))
-                said = self._rows(epoch.messages)
+                sent = self._rows(epoch.messages)
                 self.at = epoch.number
-                if came or said or went:
-                    yield epoch.number, epoch.time, came, said, went
+                if came or sent or went:
+                    yield epoch.number, epoch.time, came, sent, went
 
     def _selected(self, counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> Selected:
         """Returns the captures that came, were sent and went in one epoch, from its rows in the log."""
@@ -205,12 +205,12 @@ class Replay:
             select = self._flat.select
             if plain:
                 counts, rows = records_only(counts, rows, plain)
-        added, sent, removed = counts
-        end = added + sent
+        added, messages, removed = counts
+        end = added + messages
         came = select(rows[:added]) if added else []
-        said = select(rows[added:end]) if sent else []
+        sent = select(rows[added:end]) if messages else []
         went = select(rows[end : end + removed]) if removed else []
-        return came, said, went
+        return came, sent, went
 
     # -- the bag --------------------------------------------------------------------------------------
 

@@ -233,16 +233,16 @@ def encode(epoch: Epoch) -> Encoded:
     Raises ``UsageError`` for values that are nested too deeply to be packed.
     """
     number, time, added, messages, removed, all_claims, client, sequence, silent = epoch
-    came, said, went = len(added), len(messages), len(removed)
-    changes = came + said + went
+    came, sent, went = len(added), len(messages), len(removed)
+    changes = came + sent + went
     values = [*added, *messages, *removed] if changes > came else list(added)
     claims = _claims_form(all_claims, values)
     rows, plain = rows_of(values)
     if len(rows) <= PIECE:
-        body = pack((number, time, came, said, went, rows, plain, claims, client, sequence, silent))
+        body = pack((number, time, came, sent, went, rows, plain, claims, client, sequence, silent))
     else:
         body = _packed_in_pieces(
-            (number, time, came, said, went), rows, (plain, claims, client, sequence, silent)
+            (number, time, came, sent, went), rows, (plain, claims, client, sequence, silent)
         )
     return Encoded(number, time, body, changes)
 

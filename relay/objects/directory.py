@@ -33,11 +33,11 @@ class DirectoryObjects:
     def listed(self, folder: str = "") -> dict[str, Listed]:
         with self._translated("list", folder):
             found: dict[str, Listed] = {}
-            for each in _scanned(self._path(folder)):
-                if each.is_file():
-                    state = each.stat()
-                    if not each.name.startswith(UNNAMED) or state.st_mtime < time.time() - STALE_SECONDS:
-                        found[each.name] = Listed(state.st_size, state.st_mtime)
+            for entry in _scanned(self._path(folder)):
+                if entry.is_file():
+                    state = entry.stat()
+                    if not entry.name.startswith(UNNAMED) or state.st_mtime < time.time() - STALE_SECONDS:
+                        found[entry.name] = Listed(state.st_size, state.st_mtime)
             return found
 
     def folders(self, folder: str = "") -> list[str]:

@@ -57,15 +57,15 @@ def frame(
     archived where the pattern allows it, and the daemon's part is united with it.
     """
     check_names({"pattern": pattern, **options}, "readStream" if stream else "read")
-    said = {**options, "pattern": pattern, **({} if url is None else {"url": url})}
+    given = {**options, "pattern": pattern, **({} if url is None else {"url": url})}
     if columns is not None:
         if schema is not None:
             raise UsageError("schema and columns both say which columns are read: give one of them")
-        schema = selected(source_schema({name: _text(value) for name, value in said.items()}), columns)
+        schema = selected(source_schema({name: _text(value) for name, value in given.items()}), columns)
     if not stream and any(name.lower() == "archive" for name in options):
-        made = _scanned(spark, said, schema)
-        if made is not None:
-            return made
+        scan = _scanned(spark, given, schema)
+        if scan is not None:
+            return scan
     reader = (spark.readStream if stream else spark.read).format("dataspace").option("pattern", pattern)
     if url is not None or "archive" not in options:
         options = {"url": url or default_option(), **options}
@@ -95,12 +95,12 @@ def _scanned(
         return None
     cold = archive_of(read.peers[0], read.connect_timeout, now.space)
     assert cold is not None  # since something is archived
-    made = native_scan(spark, cold.archive, reader.columns, span.after, upto)
-    if made is None or span.upto == upto:
-        return made
+    scan = native_scan(spark, cold.archive, reader.columns, span.after, upto)
+    if scan is None or span.upto == upto:
+        return scan
     rest = {name: value for name, value in options.items() if name.lower() not in _OF_THE_WHOLE}
     tail = spark.read.format("dataspace").options(**rest).schema(reader.schema)
-    return made.union(tail.option("startingEpoch", upto + 1).option("endingEpoch", span.upto).load())
+    return scan.union(tail.option("startingEpoch", upto + 1).option("endingEpoch", span.upto).load())
 
 
 _OF_THE_WHOLE: Final = frozenset(
@@ -162,8 +162,8 @@ def keep(
     The thread renews the query's lease, so that a query without news keeps its facts; if this program dies,
     they go when the lease runs out.  All as in the query's options, a token for instance.
     """
-    said = {"label": "kept", "owner": "query", "lease": lease, "url": url or default_option(), **options}
-    read = sink_options(said)
+    given = {"label": "kept", "owner": "query", "lease": lease, "url": url or default_option(), **options}
+    read = sink_options(given)
     owner = query_owner(read, str(query.id))
     bound = read.connect_timeout
 

@@ -70,10 +70,10 @@ def _warn_of_another_python(spark: SparkSession) -> None:
 
 def _is_this_python(path: str) -> bool:
     """True if a Python has the packages of this one: the same prefix, and the same version."""
-    told = [path, "-c", "import sys; print(sys.prefix, *sys.version_info[:2])"]
+    command = [path, "-c", "import sys; print(sys.prefix, *sys.version_info[:2])"]
     here = f"{sys.prefix} {sys.version_info[0]} {sys.version_info[1]}"
     try:
-        done = subprocess.run(told, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return False
     return done.stdout.strip() == here

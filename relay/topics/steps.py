@@ -519,10 +519,10 @@ class StepLog:
         for time in since:
             if (gone := self.gone).covers(time):
                 raise Refused("epoch-gone", f"time {time} is gone: times to {list(gone)} are not retained")
-        for each in map(self.topic.partition, partitions):
-            if not since.dominates(each.lower):
+        for partition in map(self.topic.partition, partitions):
+            if not since.dominates(partition.lower):
                 raise Refused(
-                    "epoch-ahead", f"{list(since)} is yet to come: the frontier is {list(each.lower)}"
+                    "epoch-ahead", f"{list(since)} is yet to come: the frontier is {list(partition.lower)}"
                 )
         return since
 

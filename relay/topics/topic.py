@@ -117,11 +117,11 @@ class Topic:
         A group with a live partition has not seen the end of times at or after that partition's frontier;
         a group of ended partitions has seen the end of every time that was sent on its partitions.
         """
-        for each in self.partitions:
-            if each.ended and each.upper.covers(time):
-                raise UsageError(f"time {time} is over: times to {list(each.upper)} have been sent")
-            if not each.ended and not each.lower.less_equal(time):
-                raise UsageError(f"time {time} is over: partition {each.partition} is at {list(each.lower)}")
+        for part in self.partitions:
+            if part.ended and part.upper.covers(time):
+                raise UsageError(f"time {time} is over: times to {list(part.upper)} have been sent")
+            if not part.ended and not part.lower.less_equal(time):
+                raise UsageError(f"time {time} is over: partition {part.partition} is at {list(part.lower)}")
 
     def send(self, producer: int, time: Time, items: object) -> None:
         """Sends a batch to all subscribers."""
@@ -442,11 +442,11 @@ class Publisher:
         Apart from the steps themselves, so that a step that was done once can always be done again.
         """
         if time is not None and len(self._epochs) >= MAX_OPEN and time not in self._epochs:
-            said = f"{len(self._epochs)} epochs are open in partition {self.partition}, limit {MAX_OPEN}"
-            raise Refused("limit", f"{said} open epochs: complete some before you begin others")
+            excess = f"{len(self._epochs)} epochs are open in partition {self.partition}, limit {MAX_OPEN}"
+            raise Refused("limit", f"{excess} open epochs: complete some before you begin others")
         if time is not None and len(self._upper) >= MAX_UPPER and self._upper.grows(time):
-            said = f"{len(self._upper)} latest times of partition {self.partition}, none before another"
-            raise Refused("limit", f"{said}, limit {MAX_UPPER}: send at a time after one of them")
+            excess = f"{len(self._upper)} latest times of partition {self.partition}, none before another"
+            raise Refused("limit", f"{excess}, limit {MAX_UPPER}: send at a time after one of them")
         if not changes:
             return
         after = self.changed(producer, changes)

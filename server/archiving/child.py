@@ -304,16 +304,16 @@ class _Space(_Tried):
         rules = MergeRules(clusters=self._orders.clusters)
         failed = self._merge_error
         try:
-            made = Merger(archiver.archive, term=self.term, rules=rules).merge_due()
+            new_range = Merger(archiver.archive, term=self.term, rules=rules).merge_due()
             self._merge_error = ""
-            if made is None:
+            if new_range is None:
                 self._merged = known
         except NotThisArchive:
             return  # another merged it, or the archiver will say what is wrong
         except Exception as error:  # noqa: BLE001  ranges that cannot be merged are archived all the same
             self._merges_at = time.monotonic() + COLLECT_SECONDS
-            made, self._merge_error = None, error_text(error)
-        if made is not None or self._merge_error != failed:
+            new_range, self._merge_error = None, error_text(error)
+        if new_range is not None or self._merge_error != failed:
             self._say_archived(archiver)
 
     def _begun(self) -> Archiver:

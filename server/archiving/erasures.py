@@ -88,9 +88,9 @@ class Erasures:
         if len(self._asked) >= MOST:
             raise Refused("limit", f"{MOST} erasures wait, limit {MOST}")
 
-    def take(self, said: Mapping[str, Any]) -> None:
+    def take(self, answer: Mapping[str, Any]) -> None:
         """Takes the answer of the process; a second answer to an erasure is ignored."""
-        for each in self._asked.values():
-            if each.order.number == said["erasure"] and not each.done.is_set():
-                each.counts, each.error = said.get("counts", {}), said.get("error", "")
-                each.done.set()
+        for asked in self._asked.values():
+            if asked.order.number == answer["erasure"] and not asked.done.is_set():
+                asked.counts, asked.error = answer.get("counts", {}), answer.get("error", "")
+                asked.done.set()

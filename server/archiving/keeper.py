@@ -245,13 +245,13 @@ class ArchiveKeeper:
 
     async def _order(self, stdin: trio.abc.SendStream) -> None:
         """Tells the process which spaces this daemon leads, whenever that changes."""
-        said: Orders | None = None
+        previous: Orders | None = None
         with suppress(trio.BrokenResourceError):  # it has ended
             while True:
                 orders = self._orders()
-                if orders != said:
+                if orders != previous:
                     await stdin.send_all(json.dumps(asdict(orders)).encode() + b"\n")
-                    said = orders
+                    previous = orders
                 await trio.sleep(LOOK_SECONDS)
 
     def _orders(self) -> Orders:
@@ -272,40 +272,40 @@ class ArchiveKeeper:
             for line in lines:
                 await self._take(json.loads(line))
 
-    async def _take(self, said: dict[str, Any]) -> None:
+    async def _take(self, news: dict[str, Any]) -> None:
         """Notes what the process says of a space."""
-        name = said["space"]
-        if "erasure" in said:
-            self.erasures.take(said)
+        name = news["space"]
+        if "erasure" in news:
+            self.erasures.take(news)
             return
-        if "topic" in said:
-            await self._take_topic(said)
+        if "topic" in news:
+            await self._take_topic(news)
             return
-        if "error" in said:
-            self._fails(name, said["error"])
+        if "error" in news:
+            self._fails(name, news["error"])
             return
-        if said["merge_error"] not in ("", self.state(name).merge_error):
-            logger.warning("ranges of the archive of space %s are not merged: %s", name, said["merge_error"])
-        numbers = said["upto"], said["until"], said["version"]
-        errors = said.get("error_stays", ""), said["merge_error"]
+        if news["merge_error"] not in ("", self.state(name).merge_error):
+            logger.warning("ranges of the archive of space %s are not merged: %s", name, news["merge_error"])
+        numbers = news["upto"], news["until"], news["version"]
+        errors = news.get("error_stays", ""), news["merge_error"]
         self._states[name] = ArchiveState(*numbers, *errors)
         for hosted in self._spaces():
-            if hosted.name == name and hosted.leads and hosted.term == said["term"]:
-                self._warn_of_another(name, hosted.leading.log, said)
-                await self._note(hosted.leading.log, said["upto"], said["segment"], said["archive"])
+            if hosted.name == name and hosted.leads and hosted.term == news["term"]:
+                self._warn_of_another(name, hosted.leading.log, news)
+                await self._note(hosted.leading.log, news["upto"], news["segment"], news["archive"])
                 await self._renew(hosted)
 
-    async def _take_topic(self, said: dict[str, Any]) -> None:
+    async def _take_topic(self, news: dict[str, Any]) -> None:
         """Notes what the process says of a durable topic.  An archive is lent before anything goes."""
         topics = self._topics
-        if "error" in said:
-            self._topics_fail(said["error"])
+        if "error" in news:
+            self._topics_fail(news["error"])
             return
-        main = self._space(said["space"])
-        if topics is None or not main.leads or main.term != said["term"] or not topics.is_open:
+        main = self._space(news["space"])
+        if topics is None or not main.leads or main.term != news["term"] or not topics.is_open:
             return
-        step_log = next((each for each in topics.step_logs() if each.number == said["topic"]), None)
-        now = said["upto"], said["until"]
+        step_log = next((each for each in topics.step_logs() if each.number == news["topic"]), None)
+        now = news["upto"], news["until"]
         if step_log is None:
             return
         try:
@@ -332,10 +332,10 @@ class ArchiveKeeper:
             if not failure.full:
                 raise
 
-    def _warn_of_another(self, name: str, log: Log, said: dict[str, Any]) -> None:
+    def _warn_of_another(self, name: str, log: Log, news: dict[str, Any]) -> None:
         """Says once that the archive is another one than before, and where it begins."""
-        if log.archived_in not in ("", said["archive"]):
-            first = said["first"] if said["upto"] else log.held_from
+        if log.archived_in not in ("", news["archive"]):
+            first = news["first"] if news["upto"] else log.held_from
             logger.warning(
                 "space %s has another archive, %s, which begins with epoch %d; %s had epochs up to %d",
                 *(name, self.place, first, log.archive_place, log.archived),

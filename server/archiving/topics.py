@@ -164,7 +164,7 @@ class TopicsArchiver:
     def _bound(self, archived: Callable[[TopicArchiver], None]) -> None:
         """Closes the largest open ranges while all hold too much."""
         while sum([each.archiver.waiting for each in self._topics.values()]) > OPEN_BYTES:
-            largest = max(self._topics.values(), key=lambda each: each.archiver.waiting).archiver
+            largest = max(self._topics.values(), key=lambda topic: topic.archiver.waiting).archiver
             if largest.close() is None:
                 return
             archived(largest)

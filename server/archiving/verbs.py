@@ -35,8 +35,8 @@ def erase_verb(daemon: DaemonState, archiving: ArchiveKeeper | None) -> Verb:
         is_new = not erasures.is_known(hosted.name, pattern, before, by)
         counts = await erasures.ask(hosted.name, pattern, before, by, wait)
         if is_new:
-            said = f"{unparse(pattern):.200} before {before}, in space {hosted.name}"
-            daemon.watch.acted("past-erased", said, peer.who)
+            target = f"{unparse(pattern):.200} before {before}, in space {hosted.name}"
+            daemon.watch.acted("past-erased", target, peer.who)
         now: dict[str, Value] = {"done": counts is not None, "held_from": hosted.log.held_from}
         if counts is None:
             return Map({**now, "error": archiving.state(hosted.name).error})

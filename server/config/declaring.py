@@ -84,26 +84,26 @@ class SettingGroup:
 
     def members(self) -> Iterator[tuple[str, Setting | SettingGroup]]:
         """Yields each setting, or group of settings, with its field."""
-        for each in fields(self.kind):
-            stated = self.own[each.name] if each.name in self.own else self._stated(each)
+        for class_field in fields(self.kind):
+            stated = self.own[class_field.name] if class_field.name in self.own else self._stated(class_field)
             if isinstance(stated, SettingGroup):
-                yield each.name, stated
+                yield class_field.name, stated
             elif stated is not None:
-                name = stated.name or f"{self.table}.{each.name}".lstrip(".")
-                made = None if each.default_factory is MISSING else each.default_factory
-                default = None if each.default is MISSING else each.default
-                needed = made is None and each.default is MISSING
-                yield each.name, Setting(name, stated.read, default, stated.option, made, needed)
+                name = stated.name or f"{self.table}.{class_field.name}".lstrip(".")
+                factory = None if class_field.default_factory is MISSING else class_field.default_factory
+                default = None if class_field.default is MISSING else class_field.default
+                needed = factory is None and class_field.default is MISSING
+                yield class_field.name, Setting(name, stated.read, default, stated.option, factory, needed)
 
-    def _stated(self, each: Field[Any]) -> Declared | SettingGroup | None:
-        if _STATED in each.metadata or not self.table:
-            return each.metadata.get(_STATED)
+    def _stated(self, class_field: Field[Any]) -> Declared | SettingGroup | None:
+        if _STATED in class_field.metadata or not self.table:
+            return class_field.metadata.get(_STATED)
         usual: Mapping[type, Read] = {
             bool: flag,
             float: SECONDS,
-            int: BYTES if "bytes" in each.name else COUNT,
+            int: BYTES if "bytes" in class_field.name else COUNT,
         }
-        return Declared(usual[type(each.default)])
+        return Declared(usual[type(class_field.default)])
 
     def settings(self) -> Iterator[Setting]:
         """Yields the settings, those of groups within the group as well."""

@@ -252,11 +252,11 @@ def _check_space_name(name: str, where: str) -> None:
 def _entries(group: SettingGroup, source: SettingSource) -> dict[str, Any]:
     """Returns what a table states of the fields of a class; a group of fields is a table within it."""
     found: dict[str, Any] = {}
-    for field, each in group.members():
-        if isinstance(each, SettingGroup):
-            found[field] = each.kind(**_entries(each, source.table(each.leaf, each.leaves)))
-        elif each.needed or each.leaf in source:
-            found[field] = source.need(each.leaf, each.read)
+    for field, member in group.members():
+        if isinstance(member, SettingGroup):
+            found[field] = member.kind(**_entries(member, source.table(member.leaf, member.leaves)))
+        elif member.needed or member.leaf in source:
+            found[field] = source.need(member.leaf, member.read)
     return found
 
 
@@ -309,10 +309,10 @@ def _functions(document: Table, file: Path | None) -> Iterator[HostedFunction]:
 def _check_names(hosted: Sequence[HostedActor | HostedFlow], kind: str) -> None:
     """Raises ``UsageError`` for two actors of one name, which operators and services use."""
     seen: set[tuple[str, str]] = set()
-    for each in hosted:
-        at = (each.space, each.title)
+    for row in hosted:
+        at = (row.space, row.title)
         if at in seen:
-            raise UsageError(f"two {kind} in space {each.space!r} are named {each.title!r}: rename one")
+            raise UsageError(f"two {kind} in space {row.space!r} are named {row.title!r}: rename one")
         seen.add(at)
 
 

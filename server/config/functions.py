@@ -22,18 +22,18 @@ def load_functions(settings: Iterable[HostedFunction]) -> Functions:
     Raises ``UsageError`` for a function that is not there, or not as declared.
     """
     found = {}
-    for each in settings:
-        if each.title in found:
-            raise UsageError(f"two functions are named {each.title}: rename one")
-        run = imported(each.run, "function")
+    for function in settings:
+        if function.title in found:
+            raise UsageError(f"two functions are named {function.title}: rename one")
+        run = imported(function.run, "function")
         try:
-            found[each.title] = host_function(
-                each.title,
+            found[function.title] = host_function(
+                function.title,
                 run,
-                each.takes,
-                each.gives,
-                cost=each.cost,
-                longest=each.longest,
+                function.takes,
+                function.gives,
+                cost=function.cost,
+                longest=function.longest,
                 clock=perf_counter_ns,
             )
         except UsageError as error:

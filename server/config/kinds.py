@@ -80,12 +80,12 @@ def _several(value: object, form: re.Pattern[str], what: str) -> tuple[str, ...]
     if not isinstance(given, list | tuple):
         raise UsageError(f"{what} or an array of them is needed, not {value!r:.80}")
     found = []
-    for each in given:
-        if each != "":
-            said = each.strip().lower() if isinstance(each, str) else ""
-            if not form.fullmatch(said):
-                raise UsageError(f"{what} is needed, not {each!r:.80}")
-            found.append(said)
+    for item in given:
+        if item != "":
+            word = item.strip().lower() if isinstance(item, str) else ""
+            if not form.fullmatch(word):
+                raise UsageError(f"{what} is needed, not {item!r:.80}")
+            found.append(word)
     return tuple(found)
 
 
@@ -97,13 +97,13 @@ def clusters(value: object) -> dict[str, tuple[int, ...]]:
     """
     given = value.split(",") if isinstance(value, str) else value
     found: dict[str, tuple[int, ...]] = {}
-    for each in given if isinstance(given, list | tuple) else [given]:
-        said = _CLUSTER.fullmatch(each.strip()) if isinstance(each, str) else None
-        if said is None:
+    for item in given if isinstance(given, list | tuple) else [given]:
+        matched = _CLUSTER.fullmatch(item.strip()) if isinstance(item, str) else None
+        if matched is None:
             raise UsageError(
-                f"a label with positions of its fields, such as 'flight=1:0', is needed, not {each!r:.80}"
+                f"a label with positions of its fields, such as 'flight=1:0', is needed, not {item!r:.80}"
             )
-        found[said[1]] = tuple(map(int, said[2].split(":")))
+        found[matched[1]] = tuple(map(int, matched[2].split(":")))
     return found
 
 

@@ -74,15 +74,15 @@ def _toml(value: object) -> str:
 
 
 def _space_lines(config: Config) -> Iterator[str]:
-    for each in config.spaces:
-        yield f"\n[spaces.{each.name}]  # in {each.data}"
-        for limit, value in asdict(each.limits).items():
+    for space in config.spaces:
+        yield f"\n[spaces.{space.name}]  # in {space.data}"
+        for limit, value in asdict(space.limits).items():
             if value != getattr(config.space_limits, limit):
                 yield f"limits.{limit} = {value}"
-        if each.show != config.show:
-            yield f"show = {_toml(each.show)}"
+        if space.show != config.show:
+            yield f"show = {_toml(space.show)}"
         for field, setting in KEPT.members():
-            value = getattr(each.retention, field)
+            value = getattr(space.retention, field)
             if value is not None:
                 yield f"{setting.leaf} = {_written(setting.leaf, value)}"
 
@@ -100,13 +100,13 @@ def _rule_lines(rule: Path | RuleText) -> Iterator[str]:
 
 
 def _hosted_lines(group: SettingGroup, row: HostedActor | HostedFlow | HostedFunction) -> Iterator[str]:
-    for field, each in group.members():
+    for field, member in group.members():
         value = row.title if field == "name" else getattr(row, field)
-        if isinstance(each, SettingGroup):
-            inner = [f"{name} = {_toml(getattr(value, name))}" for name in each.leaves]
-            yield f"{each.leaf} = {{ {', '.join(inner)} }}"
-        elif each.needed or value not in (None, ()):
-            yield f"{each.leaf} = {_toml(value)}"
+        if isinstance(member, SettingGroup):
+            inner = [f"{name} = {_toml(getattr(value, name))}" for name in member.leaves]
+            yield f"{member.leaf} = {{ {', '.join(inner)} }}"
+        elif member.needed or value not in (None, ()):
+            yield f"{member.leaf} = {_toml(value)}"
 
 
 def _token_lines(key: Key) -> Iterator[str]:

@@ -208,9 +208,9 @@ class Permit:
         if self._tables:
             skeleton(pattern)
         for allowed, denied in self._observes:
-            if not _any(allowed, lambda each: covers(each, pattern)):
+            if not _any(allowed, lambda allowed_pattern: covers(allowed_pattern, pattern)):
                 raise self._refusal(f"observe {unparse(pattern):.200}")
-            if _any(denied, lambda each: not apart(each, pattern)):
+            if _any(denied, lambda denied_pattern: not apart(denied_pattern, pattern)):
                 raise self._refusal(f"observe {unparse(pattern):.200}, which might show what is denied")
 
     def allows_observe(self, pattern: Pattern) -> bool:

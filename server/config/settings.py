@@ -59,10 +59,10 @@ def _settle(
     stated: Mapping[str, object],
     file: Path | None,
 ) -> Given:
-    said = getattr(args, setting.option, None) if setting.option else None
-    if said is not None and said is not False and said != []:
+    value = getattr(args, setting.option, None) if setting.option else None
+    if value is not None and value is not False and value != []:
         option = f"--{setting.option.replace('_', '-')}"  # type: ignore[union-attr]  # there is one, as just seen
-        return Given(understood(setting.read, said, option), option)
+        return Given(understood(setting.read, value, option), option)
     if setting.variable in environment:
         given = environment[setting.variable]
         return Given(understood(setting.read, given, f"${setting.variable}"), f"${setting.variable}")

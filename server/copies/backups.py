@@ -57,23 +57,23 @@ def backup(args: argparse.Namespace) -> int:
     target: Path = args.target
     rate = None if args.rate is None else size(args.rate)
     with _source(args.data) as source, CopyProgress(quiet=args.quiet) as progress:
-        made = working_directory(target)
+        path = working_directory(target)
         try:
-            with _held(made, target):
-                done = back_up(source, made, CopyPace(rate, progress.report))
+            with _held(path, target):
+                done = back_up(source, path, CopyPace(rate, progress.report))
         except KeyboardInterrupt:
             progress.end()
-            kept = "what was copied is kept" if made == target else f"what was copied is kept in {made}"
+            kept = "what was copied is kept" if path == target else f"what was copied is kept in {path}"
             print(f"dataspace: interrupted; {kept}, and the same command continues", file=sys.stderr)
             return 1
-    publish(made, target)
+    publish(path, target)
     _print_backup(done, target)
     return 0
 
 
-def _held(made: Path, named: Path | None) -> AbstractContextManager[None]:
+def _held(path: Path, named: Path | None) -> AbstractContextManager[None]:
     """Locks a directory; a directory that the operator did not name must belong to this user."""
-    return locked(made) if made == named else working(made)
+    return locked(path) if path == named else working(path)
 
 
 def _source(data: Path | str | None) -> AbstractContextManager[BackupSource]:
@@ -99,19 +99,19 @@ def restore(args: argparse.Namespace) -> int:
         )
     if isinstance(args.backup, str):
         return _restore_from_url(args)
-    made = restoring.working_directory(args.target)
-    with CopyProgress(quiet=args.quiet) as progress, working(made):
+    path = restoring.working_directory(args.target)
+    with CopyProgress(quiet=args.quiet) as progress, working(path):
         try:
-            restoring.begin(made)
-            done = restoring.restore(args.backup, made, _wanted(args.at), CopyPace(None, progress.report))
+            restoring.begin(path)
+            done = restoring.restore(args.backup, path, _wanted(args.at), CopyPace(None, progress.report))
         except BaseException as error:
             progress.end()
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
             if isinstance(error, KeyboardInterrupt):
                 print("dataspace: interrupted; nothing was restored", file=sys.stderr)
                 return 1
             raise
-        publish(made, args.target)
+        publish(path, args.target)
     for name, each in done.items():
         _print_restored(name, each)
     print(f"{args.target} is whole: every checksum verified; durable topics are as at the backup")
@@ -185,15 +185,15 @@ def _backup_to_url(args: argparse.Namespace) -> int:
     via = _via(args)
     rate = None if args.rate is None else size(args.rate)
     with _source(args.data) as source, CopyProgress(quiet=args.quiet) as progress:
-        made = working_directory(via)
+        path = working_directory(via)
         store = RemoteObjects(args.target)
         try:
             _look(store, source)
             pace = CopyPace(rate, progress.report)
-            made = _with_history(via, made, store, pace)
-            with _held(made, args.via):
-                done = back_up(source, made, pace)
-            publish(made, via)
+            path = _with_history(via, path, store, pace)
+            with _held(path, args.via):
+                done = back_up(source, path, pace)
+            publish(path, via)
             with _held(via, args.via):
                 pushed = push(via, store, CopyPace(rate, progress.report))
         except KeyboardInterrupt:
@@ -224,14 +224,14 @@ def _look(store: RemoteObjects, source: BackupSource) -> None:
     check_identity(newest(store), identity_of(source), store)
 
 
-def _with_history(via: Path, made: Path, store: RemoteObjects, pace: CopyPace) -> Path:
+def _with_history(via: Path, path: Path, store: RemoteObjects, pace: CopyPace) -> Path:
     """Returns the directory to back up into; fetches an earlier backup if it is in the store alone.
 
     Else the older snapshots in it, and what retention has deleted since, would be gone from the store.
     """
     found = newest(store)
-    if is_backup(via) or made.exists() or found is None:
-        return made
+    if is_backup(via) or path.exists() or found is None:
+        return path
     fetched = via.with_name(f"{via.name}.fetched")
     with _fetching(fetched):
         fetch(found, store, fetched, pace)

@@ -112,18 +112,18 @@ def _directory_target(target: Path) -> Iterator[CopyEnd]:
     """Lends a directory beside a new or empty target; it gets the target's name once the copy is whole."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UsageError(f"{target} is not empty; give a directory that is empty or new")
-    made = beside(target)
+    path = beside(target)
 
     def place(space: str) -> Path:
-        return made if space == MAIN else made / SPACES / space
+        return path if space == MAIN else path / SPACES / space
 
     def log(space: str) -> SqliteLog:
         return SqliteLog.open(place(space) / LogReader.FILE, place(space) / LogReader.MARK, LOG_SCHEMA)
 
     def topics() -> SqliteTopics:
-        return SqliteTopics.open(made / JournalReader.FILE, made / JournalReader.MARK, TOPICS_SCHEMA)
+        return SqliteTopics.open(path / JournalReader.FILE, path / JournalReader.MARK, TOPICS_SCHEMA)
 
-    with working(made):
+    with working(path):
         yield CopyEnd(
-            str(made), list(spaces_of(made)), log, topics, lambda each: SqliteStaged.open(place(each))
+            str(path), list(spaces_of(path)), log, topics, lambda space: SqliteStaged.open(place(space))
         )

@@ -65,16 +65,16 @@ AGAIN: Final[dict[str, object]] = {
 async def take(daemon: DaemonState, asked: Asked) -> Response:
     """Returns jobs that are the caller's until their time is over; none if none has come in time."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
-        said = await read_object(daemon, asked, ("pattern", "topic", "most", "wait"))
+        body = await read_object(daemon, asked, ("pattern", "topic", "most", "wait"))
         arguments: dict[str, Value] = {
             "group": asked.values["group"],
-            "most": read_number(said, "most") if "most" in said else 1,
-            "wait": 1000 * (read_number(said, "wait") if "wait" in said else 20),
+            "most": read_number(body, "most") if "most" in body else 1,
+            "wait": 1000 * (read_number(body, "wait") if "wait" in body else 20),
         }
-        if "pattern" in said:
-            arguments["pattern"] = read_pattern(said, "pattern")
-        if "topic" in said:
-            arguments["topic"] = read_text(said, "topic")
+        if "pattern" in body:
+            arguments["pattern"] = read_pattern(body, "pattern")
+        if "topic" in body:
+            arguments["topic"] = read_text(body, "topic")
         answer = await session.request("take", arguments)
     assert isinstance(answer, Map)  # by WIRE.md
     names, jobs = answer["names"], answer["jobs"]
@@ -105,8 +105,8 @@ def _job(names: tuple[str, ...], job: Value) -> dict[str, object]:
 async def done(daemon: DaemonState, asked: Asked) -> Response:
     """Reports jobs as done; returns the epoch up to which that holds, once it is on disk."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
-        said = await read_object(daemon, asked, ("deliveries",))
-        arguments: dict[str, Value] = {"group": asked.values["group"], "done": _deliveries(said)}
+        body = await read_object(daemon, asked, ("deliveries",))
+        arguments: dict[str, Value] = {"group": asked.values["group"], "done": _deliveries(body)}
         epoch = await session.request("settle", arguments)
     return _json({"epoch": epoch})
 
@@ -114,20 +114,20 @@ async def done(daemon: DaemonState, asked: Asked) -> Response:
 async def again(daemon: DaemonState, asked: Asked) -> Response:
     """Gives jobs back, for anybody after a while."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
-        said = await read_object(daemon, asked, ("deliveries", "after", "blame", "reason"))
-        arguments: dict[str, Value] = {"group": asked.values["group"], "again": _deliveries(said)}
-        if "after" in said:
-            arguments["after"] = float(read_number(said, "after"))
-        if "blame" in said:
-            arguments["blame"] = said["blame"]
-        if "reason" in said:
-            arguments["reason"] = read_text(said, "reason")
+        body = await read_object(daemon, asked, ("deliveries", "after", "blame", "reason"))
+        arguments: dict[str, Value] = {"group": asked.values["group"], "again": _deliveries(body)}
+        if "after" in body:
+            arguments["after"] = float(read_number(body, "after"))
+        if "blame" in body:
+            arguments["blame"] = body["blame"]
+        if "reason" in body:
+            arguments["reason"] = read_text(body, "reason")
         await session.request("settle", arguments)
     return _json({})
 
 
-def _deliveries(said: dict[str, object]) -> Value:
-    return tuple(read_deliveries(said, "deliveries", MOST_IN_FLIGHT))
+def _deliveries(body: dict[str, object]) -> Value:
+    return tuple(read_deliveries(body, "deliveries", MOST_IN_FLIGHT))
 
 
 def _json(answer: object) -> Response:

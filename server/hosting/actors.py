@@ -222,9 +222,9 @@ class HostedActors:
         an actor without a function or a space.
         """
         before = {program: each.settings for program, each in self._hosted.items()}
-        made = {each.program: each for each in self._made(config, config.actors)}
-        fresh = {at: each for at, each in made.items() if before.get(at) != each.settings}
-        gone = [at for at in before if at not in made or at in fresh]
+        wanted = {each.program: each for each in self._made(config, config.actors)}
+        fresh = {at: each for at, each in wanted.items() if before.get(at) != each.settings}
+        gone = [at for at in before if at not in wanted or at in fresh]
 
         def take() -> list[str]:
             for program in gone:
@@ -263,12 +263,12 @@ class HostedActors:
         """Starts actors of spaces that this daemon leads, once they run at all."""
         if (engine := self._engine) is None:
             return
-        for each in actors:
-            hosted = self._spaces[each.settings.space]
+        for actor in actors:
+            hosted = self._spaces[actor.settings.space]
             if hosted.leads:
                 if hosted.name not in self._homes:
                     self._homes[hosted.name] = _home(engine, hosted)
-                each.start(engine, self._homes[hosted.name])
+                actor.start(engine, self._homes[hosted.name])
 
     async def run(self) -> None:
         """Runs the actors of the spaces that this daemon leads, until cancelled."""
@@ -467,21 +467,21 @@ class RecentTurns:
         self._kept.clear()
         return False
 
-    def _take(self, made: TurnRecord) -> None:
-        self._kept.setdefault(self._program, deque(maxlen=MOST_ACTORS)).append(made)
+    def _take(self, turn: TurnRecord) -> None:
+        self._kept.setdefault(self._program, deque(maxlen=MOST_ACTORS)).append(turn)
 
 
-def _shown(made: TurnRecord) -> Map:
-    actions = [each[:SHOWN] for each in made.actions[:ACTIONS]]
+def _shown(turn: TurnRecord) -> Map:
+    actions = [each[:SHOWN] for each in turn.actions[:ACTIONS]]
     return Map(
         {
-            "turn": made.number,
-            "actor": made.actor[:SHOWN],
-            "event": made.event[:SHOWN],
-            "cause": made.cause,
+            "turn": turn.number,
+            "actor": turn.actor[:SHOWN],
+            "event": turn.event[:SHOWN],
+            "cause": turn.cause,
             "actions": tuple(actions),
-            "more": max(0, len(made.actions) - ACTIONS),
-            "failure": None if made.failure is None else made.failure[:1000],
+            "more": max(0, len(turn.actions) - ACTIONS),
+            "failure": None if turn.failure is None else turn.failure[:1000],
         }
     )
 

@@ -61,8 +61,8 @@ def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[N
             out.write(f"{BEGINNING}\n".encode())
         lines = Diagram() if draw else Text(origin)
 
-        def write(made: TurnRecord) -> None:
-            text = "".join([f"{line}\n" for line in lines.of(made)])
+        def write(turn: TurnRecord) -> None:
+            text = "".join([f"{line}\n" for line in lines.of(turn)])
             try:
                 out.write(text.encode(errors="backslashreplace"))
             except OSError as error:  # no reason to end the traced actors

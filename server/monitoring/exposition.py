@@ -58,21 +58,21 @@ class Exposition:
 
 
 def _family(metric: Metric[Any], some: Iterable[Reading]) -> Family:
-    name, said, labels = metric.name, metric.help, metric.labels
+    name, help_text, labels = metric.name, metric.help, metric.labels
     if metric.kind == "histogram":
-        histogram = HistogramMetricFamily(name, said, labels=labels)
+        histogram = HistogramMetricFamily(name, help_text, labels=labels)
         for _, at, value in some:
             assert isinstance(value, Buckets)  # by readings
             histogram.add_metric(at, [(_bound(each), count) for each, count in value.counts], value.total)
         return histogram
     if metric.kind == "info":
-        info = InfoMetricFamily(name, said, labels=labels)
+        info = InfoMetricFamily(name, help_text, labels=labels)
         for _, at, value in some:
             assert isinstance(value, dict)  # as above
             info.add_metric(at, value)
         return info
     family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(
-        name, said, labels=labels
+        name, help_text, labels=labels
     )
     for _, at, value in some:
         assert isinstance(value, int | float)  # as above

@@ -132,11 +132,11 @@ def _verdict(reasons: list[str]) -> Answer:
     return _text(503, "".join([f"{each}\n" for each in reasons])) if reasons else _text(200, "ok\n")
 
 
-def _text(status: int, said: str) -> Answer:
+def _text(status: int, text: str) -> Answer:
     return (
         status,
         [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")],
-        said.encode(),
+        text.encode(),
     )
 
 

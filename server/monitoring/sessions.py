@@ -75,37 +75,37 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Arguments
                 "bad-request", f"spaces {names} have a session {wanted}: ask in the one that is meant"
             )
         for hosted, connection, state in found:
-            said = f"session {state.id} of {state.bearer.principal}"
+            target = f"session {state.id} of {state.bearer.principal}"
             if connection is not None:
                 if connection.number == asker.number:
                     raise Refused("bad-request", f"session {state.id} is the one that asks")
-                daemon.watch.acted("session-ended", said, asker.who)
+                daemon.watch.acted("session-ended", target, asker.who)
                 connection.dismiss(ENDED, "an administrator has ended this session")
                 return _named(connection.name, state)
             if hosted.sessions.end_suspended(state.number):
-                daemon.watch.acted("session-ended", f"{said}, suspended", asker.who)
+                daemon.watch.acted("session-ended", f"{target}, suspended", asker.who)
                 return _named("", state)
         raise Refused("no-session", f"there is no session {wanted}: dataspace sessions lists them")
 
     return {"sessions": _sessions, "end-session": _end}
 
 
-def _wanted(said: str | int) -> str | int:
+def _wanted(session: str | int) -> str | int:
     """Returns the session that a request names: by its name, its owner, the owner of its interests, or
     its number.
 
     >>> [_wanted(each) for each in ("2.5", "session:2.5 interests @ token:ops", "2000000005", 5)]
     ['2.5', '2.5', 2000000005, 5]
     """
-    if isinstance(said, str):
-        name = id_of(said.strip()).removesuffix(" interests")
+    if isinstance(session, str):
+        name = id_of(session.strip()).removesuffix(" interests")
         if name.isascii() and name.isdecimal() and len(name) < DIGITS:
             return int(name)
         if NAME.fullmatch(name):
             return name
     else:
-        return said
-    raise Refused("bad-request", f"session must be a name such as 2.5, or a number, got {said!r:.60}")
+        return session
+    raise Refused("bad-request", f"session must be a name such as 2.5, or a number, got {session!r:.60}")
 
 
 def _all(daemon: DaemonState) -> Iterator[tuple[HostedSpace, Peer | None, SessionState]]:

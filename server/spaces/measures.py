@@ -64,11 +64,11 @@ def hosted_limits(limits: Limits) -> Limits:
 
 def limits_of(hosted: HostedSpace, process: Limits | None = None) -> Map:
     """Returns the limits that a welcome contains; for a hosted actor, the limits of its ``process``."""
-    mine, its = asdict(process or hosted.limits), asdict(hosted.space.limits)
+    mine, space_limits = asdict(process or hosted.limits), asdict(hosted.space.limits)
     if process is not None:
-        its["actions_per_turn"] = its["actions_per_publication"]
+        space_limits["actions_per_turn"] = space_limits["actions_per_publication"]
     shown = ("frame_bytes", "frame_elements", "streams", "replays")
-    return Map({**{name: mine[name] for name in shown}, **its})
+    return Map({**{name: mine[name] for name in shown}, **space_limits})
 
 
 def status_of(hosted: HostedSpace) -> dict[str, object]:

@@ -93,11 +93,11 @@ class Leader:
     def check_lag(self, applied: int) -> None:
         """Raises ``Refused``, with its address, if a follower with this epoch is too far behind it."""
         if self.url and (lag := self.lag(applied)).seconds > self.most_lag:
-            said = (
+            reason = (
                 f"space {self.space!r} is {lag.seconds:.1f} s and {lag.epochs} epochs behind here,"
                 f" more than follow.most_lag = {self.most_lag:g} s: ask {self.url}"
             )
-            raise Refused("behind", said, self.url)
+            raise Refused("behind", reason, self.url)
 
     def refusal(self) -> Refused:
         """Returns the answer to what only the leader does."""

@@ -188,11 +188,11 @@ def _startable(space: Space, given: Sequence[Path | RuleText]) -> list[Value]:
     name as the log has them; a text that cannot be carried out is held, and has its ``rule-error``.
     """
     facts: list[Value] = []
-    for each in given:
+    for source in given:
         try:
-            facts.append(Record("rule", name_of(each), text_of(each)))
+            facts.append(Record("rule", name_of(source), text_of(source)))
         except UsageError as error:
-            kept = _held(space, each)
+            kept = _held(space, source)
             facts += [fact for fact in kept if fact not in facts]
             logger.error("%s; rules of this name that are held from before: %d", error, len(kept))
     return facts
@@ -221,11 +221,11 @@ def _reloaded(space: Space, given: Sequence[Path | RuleText]) -> tuple[list[Valu
     name as they are held now, and the others are taken.
     """
     texts, errors = RuleTexts(space.rules.functions), list[str]()
-    for each in given:
+    for source in given:
         try:
-            texts.add(each)
+            texts.add(source)
         except UsageError as error:
-            kept = [fact for fact in _held(space, each) if fact not in texts.facts]
+            kept = [fact for fact in _held(space, source) if fact not in texts.facts]
             for fact in kept:
                 texts.keep(fact)
             errors.append(f"{error} ({'its old text stays' if kept else 'no old text is held'})")

@@ -331,16 +331,16 @@ class Sessions:
         """
         kept: set[str] = set()
         connected, self._by_client = list(self._by_client.values()), {}
-        for each in known.values():
-            state = self._recovered_state(each, returning)
+        for session in known.values():
+            state = self._recovered_state(session, returning)
             if state is None:
-                self._hosted.clients.unhold(each.client)
+                self._hosted.clients.unhold(session.client)
             else:
                 kept |= {state.owner, state.interests}
-                self._by_client[each.client] = self._left[state.owner] = state
+                self._by_client[session.client] = self._left[state.owner] = state
                 self._recovered.add(state.owner)
-                if each.client.startswith(PASSING):
-                    self._passing[stated(each.client)] = each.client
+                if session.client.startswith(PASSING):
+                    self._passing[stated(session.client)] = session.client
                 if not self._holds(state):
                     self._empty[state.owner] = state
         for state in connected:

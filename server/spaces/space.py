@@ -300,10 +300,10 @@ class HostedSpace:
         self.visibility.follow()
         return self.space.epoch
 
-    def relimit(self, limits: Limits, its: SpaceConfig) -> None:
+    def relimit(self, limits: Limits, settings: SpaceConfig) -> None:
         """Takes the limits of the daemon, and the limits, the retention and ``show`` of the space."""
-        self.limits, own = limits, its.limits
-        self.settings = replace(self.settings, limits=own, retention=its.retention, show=its.show)
+        self.limits, own = limits, settings.limits
+        self.settings = replace(self.settings, limits=own, retention=settings.retention, show=settings.show)
         self.space.limits = own  # what it holds stays, and cannot grow; its rules keep their own limits
         self.space.interests.relimit(own)
         self.space.rule_quotas.relimit(own)
@@ -313,7 +313,7 @@ class HostedSpace:
             part.relimit()
         self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
         if self.role.leads:
-            self.role.visibility.take(its.show)
+            self.role.visibility.take(settings.show)
             self.role.staging.relimit(limits.staged_bytes)
 
     def give_back(self) -> None:
@@ -420,12 +420,12 @@ class HostedSpace:
             client.begin(sequence, commits, self.space.epoch, self.space.time)
         if not publication:
             self.publishing.claims.forget(owner)
-        for each, more in others:
-            self.finish_ending(each)
+        for other, more in others:
+            self.finish_ending(other)
             if commits.full is not None:
                 self._check_room(more, internal=False)
-            check_name("an owner", each, self.limits.name_bytes)
-            self.publishing.claims.forget(each)
+            check_name("an owner", other, self.limits.name_bytes)
+            self.publishing.claims.forget(other)
         if self.sessions.unnoted:
             self.sessions.note((owner, actions), *others)
         self.holdings.writer = account
@@ -459,8 +459,8 @@ class HostedSpace:
                     self.searches.note(commits.latest.claims)
         if account is not None:
             self._count(owner, account)
-            for each, _ in others:
-                self._count(each, account)
+            for other, _ in others:
+                self._count(other, account)
         self._note_due()
         return epoch
 

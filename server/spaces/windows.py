@@ -271,16 +271,16 @@ def _past(log: Log, after: int) -> Iterator[PastEpoch]:
     """Yields the epochs behind a place, without messages of rules and flows."""
     last: Epoch | None = None
     for segment in log.segments(after, log.last):
-        for each in segment.items():
-            if isinstance(each, Note):
-                if each.kind == DERIVED and last is not None:
-                    (count,) = each.fields
+        for item in segment.items():
+            if isinstance(item, Note):
+                if item.kind == DERIVED and last is not None:
+                    (count,) = item.fields
                     assert isinstance(count, int)  # as ``derived_messages`` makes it
                     last = last._replace(messages=last.messages[:-count])
-            elif each.number > after and not each.silent:
+            elif item.number > after and not item.silent:
                 if last is not None:
                     yield last.number, last.time, last.added, last.messages, last.removed
-                last = each
+                last = item
     if last is not None:
         yield last.number, last.time, last.added, last.messages, last.removed
 

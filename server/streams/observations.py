@@ -265,12 +265,12 @@ class Observations(Feeder):
         if isinstance(known, QueueMember):
             return known
         behind = partial(self._fall_behind, stream, request) if request.policy is Policy.WAIT else None
-        made = stream.backlog = (
+        member = stream.backlog = (
             PacedMember(self._delivery, self._peer.wake, stream, pace=request.pace / 1000)
             if request.pace
             else QueueMember(self._delivery, self._peer.wake, stream, policy=request.policy, behind=behind)
         )
-        return made
+        return member
 
     def _fall_behind(self, stream: OutStream, request: ObserveOptions) -> None:
         """Continues a full stream from the log, by a task that reads as fast as the stream is read."""

@@ -106,8 +106,8 @@ class TopicConnection(Feeder):
         if self._peer.gone:  # by a goodbye in the same write: nobody would end the producer
             raise Refused("no-producer", "the connection has ended")
         if len(self._producers) >= MAX_PRODUCERS:
-            said = f"{len(self._producers)} producers of one connection, limit {MAX_PRODUCERS}"
-            raise Refused("limit", f"{said}: end some, or open another connection")
+            excess = f"{len(self._producers)} producers of one connection, limit {MAX_PRODUCERS}"
+            raise Refused("limit", f"{excess}: end some, or open another connection")
         if not name:
             raise Refused("bad-request", "a topic has a name")
         if len(name) > MAX_NAME:
@@ -328,8 +328,8 @@ class TopicConnection(Feeder):
 
     def _check_batch(self, entry: TopicEntry, items: bytes) -> None:
         if len(items) > self._largest:
-            said = f"a batch of {len(items)} bytes, limit {self._largest}: {SPARE} below limits.frame_bytes"
-            raise Refused("limit", f"{said}; send it in several")
+            excess = f"a batch of {len(items)} bytes, limit {self._largest}: {SPARE} below limits.frame_bytes"
+            raise Refused("limit", f"{excess}; send it in several")
         if entry.durable:
             self._durable.check_room()
         _check_items(items)

@@ -87,13 +87,13 @@ async def publish(daemon: DaemonState, asked: Asked) -> Response:
     is none."""
     topic = asked.values["topic"]
     async with inner_session(daemon, asked.caller) as session:
-        said = await read_object(daemon, asked, ("items", "time", "partition"))
-        listed = read_list(said, "items", MOST_ITEMS)
+        body = await read_object(daemon, asked, ("items", "time", "partition"))
+        listed = read_list(body, "items", MOST_ITEMS)
         items = await in_steps(daemon, asked, read_each(listed, "items", read_value))
         joining = await _shape(session, topic)
-        joining["partition"] = read_number(said, "partition") if "partition" in said else 0
-        if "time" in said:
-            joining["time"] = await in_steps(daemon, asked, read_value(said["time"], "time"))
+        joining["partition"] = read_number(body, "partition") if "partition" in body else 0
+        if "time" in body:
+            joining["time"] = await in_steps(daemon, asked, read_value(body["time"], "time"))
         joined = await _map(session, "join", joining)
         producer, time = joined["producer"], joined["time"]
         assert isinstance(producer, int)  # by WIRE.md, for one that does not come back

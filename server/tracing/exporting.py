@@ -217,26 +217,26 @@ def write_spans(tracer: Tracer, trace: Trace) -> int:
         start_time=trace.arrived,
     )
     within = set_span_in_context(root, Context())
-    said: dict[str, AttributeValue] = {"dataspace.actions": trace.actions}
+    attributes: dict[str, AttributeValue] = {"dataspace.actions": trace.actions}
     committed = trace.committed or end
-    _span(tracer, within, "commit", trace.began, committed, said)
+    _span(tracer, within, "commit", trace.began, committed, attributes)
     count = 2
     if trace.durable:
-        said = {
+        attributes = {
             "dataspace.group.epochs": trace.group,
             "dataspace.group.wait": max(0, trace.group_began - committed) / 1e9,
         }
-        _span(tracer, within, "disk", committed, trace.durable, said)
+        _span(tracer, within, "disk", committed, trace.durable, attributes)
         count += 1
     if trace.observers:
-        said = {
+        attributes = {
             "dataspace.observers": trace.observers,
             "dataspace.observers.followed": trace.following,
             "dataspace.observers.late": trace.late,
         }
         if trace.first:
-            said["dataspace.first"] = (trace.first - committed) / 1e9
-        _span(tracer, within, "deliver", committed, max(trace.last, committed), said)
+            attributes["dataspace.first"] = (trace.first - committed) / 1e9
+        _span(tracer, within, "deliver", committed, max(trace.last, committed), attributes)
         count += 1
     if trace.code:
         root.set_status(Status(StatusCode.ERROR, trace.code))
@@ -245,23 +245,23 @@ def write_spans(tracer: Tracer, trace: Trace) -> int:
 
 
 def _span(
-    tracer: Tracer, within: Context, name: str, begin: int, end: int, said: dict[str, AttributeValue]
+    tracer: Tracer, within: Context, name: str, begin: int, end: int, attributes: dict[str, AttributeValue]
 ) -> None:
-    tracer.start_span(name, within, attributes=said, start_time=begin).end(end)
+    tracer.start_span(name, within, attributes=attributes, start_time=begin).end(end)
 
 
 def _attributes(trace: Trace) -> dict[str, AttributeValue]:
-    said: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         "dataspace.space": trace.peer.hosted.name,
         "dataspace.connection": trace.peer.number,
         "dataspace.principal": str(trace.peer.principal),
         "dataspace.outcome": trace.outcome,
     }
     if trace.epoch:
-        said["dataspace.epoch"] = trace.epoch
+        attributes["dataspace.epoch"] = trace.epoch
     if trace.code:
-        said["dataspace.code"] = trace.code
-    return said
+        attributes["dataspace.code"] = trace.code
+    return attributes
 
 
 def _context_of(parent: Parent | None) -> Context:

@@ -88,8 +88,8 @@ def traced_publish(publish: Unread, recorder: Recorder) -> Unread:
     async def traced(peer: Peer, arguments: Map) -> Value | Unwritten:
         parent, keys = arguments.get("traceparent"), arguments.get("keys")
         size = len(keys) if isinstance(keys, tuple) else 0
-        said = parent if isinstance(parent, str) else ""
-        with recorder.acting("publish", peer, size, said, time_ns()) as trace:
+        traceparent = parent if isinstance(parent, str) else ""
+        with recorder.acting("publish", peer, size, traceparent, time_ns()) as trace:
             try:
                 answer = await publish(peer, arguments)
             except Refused as refusal:

@@ -78,12 +78,12 @@ def _claims(space: Space, pattern: Value, most: int) -> Steps[Value]:
     """Returns claims on facts that match, in steps; owners that come meanwhile are left out."""
     matches, found, size = matcher(pattern), list[Value](), 0
     for owner in space.owners():
-        for each in look(space, owner, matches):
-            if each is None:
+        for sought in look(space, owner, matches):
+            if sought is None:
                 yield
                 continue
-            found.append(Map({"fact": each.value, **said_of(owner)}))
-            size += len(pack(each.value))
+            found.append(Map({"fact": sought.value, **said_of(owner)}))
+            size += len(pack(sought.value))
             if len(found) >= most or size >= SIZE:
                 return tuple(found)
     return tuple(found)
@@ -148,9 +148,9 @@ async def _retract_found(
             count += len(actions)
             hosted.flush()
 
-    for each in look(hosted.space, owner, matches):
-        if each is not None:
-            found.append(each)
+    for sought in look(hosted.space, owner, matches):
+        if sought is not None:
+            found.append(sought)
             if len(found) == most:
                 retract()
                 work.leave()

@@ -205,23 +205,23 @@ class TurnSearches:
 
     def by_handle(self, parts: Sequence[Part]) -> list[Part] | None:
         """Returns the parts of the turn with actions by handle, as of now; None if more must be prepared."""
-        made: list[Part] = []
+        settled_parts: list[Part] = []
         for owner, actions in parts:
             if are_by_handle(actions):
-                made.append((owner, actions))
+                settled_parts.append((owner, actions))
                 continue
             search = self._found.get(owner)
             if search is not None:
                 if search.is_behind:
                     return None
-                made.append((owner, search.settled()))
+                settled_parts.append((owner, search.settled()))
                 continue
             quick = self._hosted.searches.of(owner, actions)
             if not quick.is_quick:
                 return None
             at_once(quick.looking())
-            made.append((owner, quick.settled()))
-        return made
+            settled_parts.append((owner, quick.settled()))
+        return settled_parts
 
     def close(self) -> None:
         """Ends the searches; may be called again."""
@@ -298,13 +298,13 @@ class Judgement:
         ``admit`` is asked before facts are filed, with their bytes, and raises ``Refused`` where the client
         has no room for them.
         """
-        for each in self._expected:
-            if each.expected.kind == UNCHANGED:
-                yield from self._look_ahead(each)
+        for condition in self._expected:
+            if condition.expected.kind == UNCHANGED:
+                yield from self._look_ahead(condition)
                 continue
-            if each.expected.kind == EXACTLY and each.number not in self._wanted:
-                yield from self._want(each)
-            match_reader(each.form)  # which may have to be written, and is kept then
+            if condition.expected.kind == EXACTLY and condition.number not in self._wanted:
+                yield from self._want(condition)
+            match_reader(condition.form)  # which may have to be written, and is kept then
             yield
         while (costly := self._next_to_file()) is not None:
             yield from self._file(costly, admit)
@@ -337,17 +337,17 @@ class Judgement:
     def _next_to_file(self) -> Condition | None:
         """Returns the expectation that would take longest to compare one by one, if that is too long."""
         index, left, costliest, most = self._conditions.index, JUDGED, None, 0
-        for each in self._expected:
-            if each.expected.kind == UNCHANGED or each.number in self._refused:
+        for condition in self._expected:
+            if condition.expected.kind == UNCHANGED or condition.number in self._refused:
                 continue
-            if index.is_filling(each.form):
-                return each  # for somebody else, and that may take long
-            if index.rows(each.form) is not None:
+            if index.is_filling(condition.form):
+                return condition  # for somebody else, and that may take long
+            if index.rows(condition.form) is not None:
                 continue
-            alike = self._conditions.alike(each.form)
+            alike = self._conditions.alike(condition.form)
             left -= alike
             if alike > most:
-                costliest, most = each, alike
+                costliest, most = condition, alike
         return costliest if left < 0 or most > QUICK else None
 
     def _file(self, condition: Condition, admit: Admit) -> Steps[None]:
@@ -401,43 +401,43 @@ class Judgement:
         O(expectations + rows expected), and ``JUDGED`` facts and changes.
         """
         left, one_by_one, index = self._hosted.limits.expected_facts, JUDGED, self._conditions.index
-        for each in self._expected:
-            if each.number in self._refused:
-                raise self._refused[each.number]
-            if each.expected.kind == UNCHANGED:
-                if self._hosted.commits.recent.lacks(_since(each)):
+        for condition in self._expected:
+            if condition.number in self._refused:
+                raise self._refused[condition.number]
+            if condition.expected.kind == UNCHANGED:
+                if self._hosted.commits.recent.lacks(_since(condition)):
                     return False
                 if not self._hosted.commits.recent.is_sorted(one_by_one):
                     return False
-                before = self._seen.get(each.number, (0, 0))[1]
-                if self._look(each, one_by_one, left):
+                before = self._seen.get(condition.number, (0, 0))[1]
+                if self._look(condition, one_by_one, left):
                     return False
-                looked_at = self._seen[each.number][1]
+                looked_at = self._seen[condition.number][1]
                 left, one_by_one = left - looked_at, one_by_one - (looked_at - before)
                 continue
-            rows = index.rows(each.form)
-            if index.is_filling(each.form):
+            rows = index.rows(condition.form)
+            if index.is_filling(condition.form):
                 return False
             if rows is None:
-                alike = self._conditions.alike(each.form)
+                alike = self._conditions.alike(condition.form)
                 if alike > min(one_by_one, QUICK):
                     return False
                 one_by_one -= alike
-                found, is_whole = index.matches_among(each.form, left)
+                found, is_whole = index.matches_among(condition.form, left)
                 rows = {keys(row): row for row in found}
             else:
                 is_whole = len(rows) <= left
-            if each.expected.kind == ABSENT:
+            if condition.expected.kind == ABSENT:
                 if rows:
-                    raise _found(each, rows.values(), len(rows))
+                    raise _found(condition, rows.values(), len(rows))
             elif is_whole:
-                wanted = self._wanted.get(each.number)
+                wanted = self._wanted.get(condition.number)
                 if wanted is None:
-                    wanted = frozenset(map(keys, _rows_expected(each)))
+                    wanted = frozenset(map(keys, _rows_expected(condition)))
                 if rows.keys() != wanted:
-                    raise _found(each, rows.values(), len(rows))
+                    raise _found(condition, rows.values(), len(rows))
             if not is_whole:
-                raise too_much(each, left)
+                raise too_much(condition, left)
             left -= len(rows)
         return True
 
@@ -466,8 +466,8 @@ class Judgement:
             raise Refused("epoch-lost", f"epoch {since} was never acknowledged and was lost in a crash")
         at, looked_at = self._seen.get(condition.number, (since, 0))
         if at < recent.after:
-            said = f"those after epoch {recent.after} are in memory; read the pattern again, and expect that"
-            raise Refused("epoch-gone", f"{wanted}, {said} it is unchanged since the epoch that is read then")
+            rest = f"those after epoch {recent.after} are in memory; read the pattern again, and expect that"
+            raise Refused("epoch-gone", f"{wanted}, {rest} it is unchanged since the epoch that is read then")
         form = condition.form
         matches = match_reader(form)
         try:
@@ -492,10 +492,10 @@ def reading(packed: Sequence[Value], permit: Permit) -> Steps[list[Condition]]:
     """Returns the expectations of a packet, in steps; raises ``Refused`` or ``UsageError`` for expectations
     that are not allowed."""
     expected: list[Condition] = []
-    for each in Condition.reading(packed):
+    for condition in Condition.reading(packed):
         if not permit.open:
-            permit.check_observe(each.expected.pattern)
-        expected.append(each)
+            permit.check_observe(condition.expected.pattern)
+        expected.append(condition)
         yield
     return expected
 

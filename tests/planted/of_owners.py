@@ -73,7 +73,7 @@ ROWS: Final[Rows] = {
     ],
     "server.turns.conditions": [
         ("conditions-unchecked", "Judgement.decide", None, "return True"),
-        ("absent-counts-none", "Judgement.decide", "each.expected.kind == ABSENT", "False"),
+        ("absent-counts-none", "Judgement.decide", "condition.expected.kind == ABSENT", "False"),
         ("exactly-is-at-least", "Judgement.decide", "rows.keys() != wanted", "not rows.keys() >= wanted"),
         ("unchanged-though-it-went", "Judgement._look", "came or went", "came"),
         (

@@ -168,9 +168,9 @@ def leaves(error: BaseException) -> list[BaseException]:
     """Returns the errors in a group and in the groups in it; for another error, that error alone."""
     found, groups = [], [error]
     while groups:
-        each = groups.pop()
-        if isinstance(each, BaseExceptionGroup):
-            groups += reversed(BaseExceptionGroup.exceptions.__get__(each))  # whatever its class makes of it
+        item = groups.pop()
+        if isinstance(item, BaseExceptionGroup):
+            groups += reversed(BaseExceptionGroup.exceptions.__get__(item))  # whatever its class makes of it
         else:
-            found.append(each)
+            found.append(item)
     return found

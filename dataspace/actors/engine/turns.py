@@ -78,15 +78,15 @@ class Turn(BasicTurn):
         effects = self.facet.actor.engine.effects
         if effects.undecorated is None:
             effects.undecorated = {}
-        waiting, made = effects.undecorated, object()  # and not the function, which would refer to itself
+        waiting, mark = effects.undecorated, object()  # and not the function, which would refer to itself
 
         def decorate(handler: H) -> H:
-            waiting.pop(made, None)  # also if it is refused: the actor may catch that
+            waiting.pop(mark, None)  # also if it is refused: the actor may catch that
             check_plain(handler)
             install(handler)
             return handler
 
-        waiting[made] = verb
+        waiting[mark] = verb
         return decorate
 
     # -- facets ----------------------------------------------------------------------------------------
@@ -336,11 +336,11 @@ class _During:
     def __init__(self, turn: BasicTurn, pattern: object, handler: Handler, *, quiet: bool = False) -> None:
         turn._check_endpoint("a conversation")
         self.handler = turn._bound(handler)
-        self.watch = made = PatternWatch(turn.facet, turn.home, quiet=quiet)
+        self.watch = watch = PatternWatch(turn.facet, turn.home, quiet=quiet)
         self.begun: dict[PatternObserver, dict[Hashable, object]] = {}
-        made.added, made.removed, made.lingers = self._begin, self._end, self._lingers
-        made.checked = (handler,)
-        turn._follow(made, pattern)
+        watch.added, watch.removed, watch.lingers = self._begin, self._end, self._lingers
+        watch.checked = (handler,)
+        turn._follow(watch, pattern)
 
     def _lingers(self, observer: PatternObserver) -> bool:
         return bool(self.begun.get(observer))

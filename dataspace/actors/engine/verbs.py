@@ -82,19 +82,19 @@ class BasicTurn(Context):
         None asserts nothing for now; None itself, given as the fact, is a value like any other.
         """
         self._check_endpoint("an assertion")
-        made = Assertion(self.facet, self.home)
+        assertion = Assertion(self.facet, self.home)
         if callable(value):
             compute = partial(_computed, value)
         else:
             fact = value if is_flat(value) else fact_of(value)
             if when is None:
-                made.set(fact)
-                return made
+                assertion.set(fact)
+                return assertion
             compute = partial(_same, fact)
-        made.computation = self._computation(
-            "assertion", lambda: made.set(compute() if when is None or when() else NO_VALUE)
+        assertion.computation = self._computation(
+            "assertion", lambda: assertion.set(compute() if when is None or when() else NO_VALUE)
         )
-        return made
+        return assertion
 
     def send(self, message: object) -> None:
         """Sends a message to all its observers, when the turn commits."""
@@ -179,23 +179,23 @@ class BasicTurn(Context):
     ) -> PatternWatch:
         """Observes a pattern; the ``checked`` handlers must be able to take what it captures."""
         self._check_endpoint("an observation")
-        made = PatternWatch(self.facet, self.home, quiet=quiet, rank=rank)
-        made.added, made.messaged, made.removed = [
+        watch = PatternWatch(self.facet, self.home, quiet=quiet, rank=rank)
+        watch.added, watch.messaged, watch.removed = [
             None if each is None else self._bound(each) for each in (added, message, removed)
         ]
-        made.checked = tuple([each for each in checked if each is not None])
-        self._follow(made, pattern)
-        return made
+        watch.checked = tuple([each for each in checked if each is not None])
+        self._follow(watch, pattern)
+        return watch
 
-    def _follow(self, made: PatternWatch, pattern: Given) -> None:
+    def _follow(self, watch: PatternWatch, pattern: Given) -> None:
         """Sets the pattern, now and whenever its fields change."""
         if callable(pattern):
             check_given(pattern, "observe")
             compute = pattern
-            made.computation = self._computation("interest", lambda: made.set(_pattern(compute())))
+            watch.computation = self._computation("interest", lambda: watch.set(_pattern(compute())))
         else:
-            made.set(pattern_of(pattern))
-            made.checked = ()  # checked by now, and the pattern does not change
+            watch.set(pattern_of(pattern))
+            watch.checked = ()  # checked by now, and the pattern does not change
 
     # -- facets ----------------------------------------------------------------------------------------
 
@@ -204,20 +204,20 @@ class BasicTurn(Context):
         self._check()
         check_plain(setup)
         engine = self.facet.actor.engine
-        made = engine.open_facet(self.facet.actor, self.facet, name)
+        facet = engine.open_facet(self.facet.actor, self.facet, name)
         if self.home is not self.facet.actor.home:
-            made.turn = made.turn.at(self.home)
+            facet.turn = facet.turn.at(self.home)
         scope, computation = engine.scope, engine.computation
-        engine.scope, engine.computation = made, None  # a computation around it does not depend on its reads
+        engine.scope, engine.computation = facet, None  # a computation around it does not depend on its reads
         try:
-            setup(made.turn, *args)
+            setup(facet.turn, *args)
         except BaseException as error:
-            engine.note_raised(error, made)
+            engine.note_raised(error, facet)
             raise
         finally:
             engine.scope, engine.computation = scope, computation
-        engine.effects.touched[made] = None
-        return made
+        engine.effects.touched[facet] = None
+        return facet
 
     def stop(self, facet: Facet | None = None, then: Handler | None = None) -> None:
         """Stops a facet of this actor, by default this one; ``then`` runs in its parent's context.

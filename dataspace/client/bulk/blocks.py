@@ -91,26 +91,26 @@ def block(value: Value, captures: Sequence[int] | None = None) -> Block:
             tuple() as columns,
             *rest,
         ):
-            made = Block(bool(flags & SNAPSHOT), bool(flags & MORE), skipped, *value[2:7], columns)  # type: ignore[call-arg, arg-type]  # numbers, from a daemon that is trusted that far
-            if made.numbers and all(len(column) == len(made) for column in made.columns):
-                return _completed(made, captures, rest)
+            decoded = Block(bool(flags & SNAPSHOT), bool(flags & MORE), skipped, *value[2:7], columns)  # type: ignore[call-arg, arg-type]  # numbers, from a daemon that is trusted that far
+            if decoded.numbers and all(len(column) == len(decoded) for column in decoded.columns):
+                return _completed(decoded, captures, rest)
     raise _malformed(value)
 
 
-def _completed(made: Block, captures: Sequence[int] | None, rest: Sequence[Value]) -> Block:
+def _completed(decoded: Block, captures: Sequence[int] | None, rest: Sequence[Value]) -> Block:
     """Returns a block with columns at the places of their captures, and the parts behind the columns."""
     if captures is not None:
-        if len(captures) != len(made.columns):
-            raise _malformed(made.columns)
-        found = dict(zip(captures, made.columns, strict=True))
-        made = replace(
-            made, columns=tuple([found.get(at, ()) for at in range(max(captures, default=-1) + 1)])
+        if len(captures) != len(decoded.columns):
+            raise _malformed(decoded.columns)
+        found = dict(zip(captures, decoded.columns, strict=True))
+        decoded = replace(
+            decoded, columns=tuple([found.get(at, ()) for at in range(max(captures, default=-1) + 1)])
         )
     places, since, owners, *more = [*rest, None, None, None][: max(3, len(rest))]
-    count = len(made)
+    count = len(decoded)
     if more or not (_are_places(places, count) and _are_times(since, count) and _are_owners(owners, count)):
         raise _malformed(rest)
-    return replace(made, places=places, since=since, owners=owners)  # type: ignore[arg-type]  # as just checked
+    return replace(decoded, places=places, since=since, owners=owners)  # type: ignore[arg-type]  # as just checked
 
 
 def _are_places(places: Value, count: int) -> bool:

@@ -169,11 +169,11 @@ def _arrow_table(names: Sequence[str], rows: Sequence[Sequence[Value]], epoch: i
     for at, name in enumerate(names):
         values = [row[at] for row in rows]
         kind = kind_of(values)
-        made = arrow.timestamp("us", "UTC") if kind is ColumnKind.TIME else getattr(arrow, kind.value[0])()
+        dtype = arrow.timestamp("us", "UTC") if kind is ColumnKind.TIME else getattr(arrow, kind.value[0])()
         fields.append(
-            arrow.field(name, made, metadata={"dataspace": "text"} if kind is ColumnKind.OTHER else None)
+            arrow.field(name, dtype, metadata={"dataspace": "text"} if kind is ColumnKind.OTHER else None)
         )
-        arrays.append(arrow.array(_plain(kind, values), made))
+        arrays.append(arrow.array(_plain(kind, values), dtype))
     schema = arrow.schema(fields, metadata={"dataspace.epoch": str(epoch)})
     if not fields:  # a table without columns has rows all the same
         return arrow.Table.from_struct_array(arrow.array([{}] * len(rows), arrow.struct([])))
@@ -192,8 +192,8 @@ def _pandas_frame(names: Sequence[str], rows: Sequence[Sequence[Value]], epoch: 
         kind = kind_of(values)
         made_of = _masked_floats(pandas, values) if kind is ColumnKind.FLOAT and None in values else values
         columns.append(pandas.Series(made_of, dtype=kind.pandas_type(values)))
-    made = dict(enumerate(columns))  # two columns may have one name
-    frame = pandas.DataFrame(made, index=pandas.RangeIndex(len(rows)))
+    numbered = dict(enumerate(columns))  # two columns may have one name
+    frame = pandas.DataFrame(numbered, index=pandas.RangeIndex(len(rows)))
     frame.columns = list(names)
     frame.attrs["epoch"] = epoch
     return frame

@@ -238,7 +238,7 @@ class InFlight:
         Every turn that was sent before and not refused has been applied by now, whether or not the answer has
         arrived.  Numbers go on from the last one applied.
         """
-        known = sorted([*self._answered.items(), *self._sent.items()], key=lambda each: each[0])
+        known = sorted([*self._answered.items(), *self._sent.items()], key=lambda pair: pair[0])
         claims = self._claims.after([ticket for _, ticket in known]) if restate else self._claims
         held, self._held = sorted(self._held or [], key=lambda ticket: ticket.sequence), None
         last = max(self._applied, *self._sent, 0)

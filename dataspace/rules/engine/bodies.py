@@ -104,12 +104,12 @@ class Body:
         waiting, moved = comparisons, True
         while moved:
             later = []
-            for each in waiting:
+            for comparison in waiting:
                 try:
-                    if not _agrees(each, values, self._pay):
+                    if not _agrees(comparison, values, self._pay):
                         return False
                 except KeyError:  # of variables that have no values yet
-                    later.append(each)
+                    later.append(comparison)
                 except UNCALCULATED:
                     pass
             moved, waiting = len(later) < len(waiting), later
@@ -122,8 +122,8 @@ class Body:
             except UNCALCULATED:
                 return self._agree(values, waiting, rest, settled=settled)
             self._pay(BYTES_OF_WORK * len(rows))
-            made = [values | dict(zip(member.names, row, strict=True)) for row in rows]
-            return any(self._agree(each, waiting, rest, settled=settled) for each in made)
+            bindings = [values | dict(zip(member.names, row, strict=True)) for row in rows]
+            return any(self._agree(each, waiting, rest, settled=settled) for each in bindings)
         return not settled or not any(self._is_there(atom, values) for atom in self._negated)
 
     def _pay(self, cost: int) -> None:

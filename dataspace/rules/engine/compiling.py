@@ -302,10 +302,10 @@ class _Text:
             wrong = "is not" if step.operator == "=" else "is"
             self._refuse_if(f"{self._term(left)} {wrong} {self._term(right)}")
         else:
-            one, other, made = self._value(left), self._value(right), self._new("v")
+            one, other, result = self._value(left), self._value(right), self._new("v")
             pay = self._bind(self._of.pay)
-            self._guarded(f"{made} = {self._bind(compare)}({step.operator!r}, {one}, {other}, {pay})")
-            self._refuse_if(f"not {made}")
+            self._guarded(f"{result} = {self._bind(compare)}({step.operator!r}, {one}, {other}, {pay})")
+            self._refuse_if(f"not {result}")
 
     # -- expressions ----------------------------------------------------------------------------------
 
@@ -322,10 +322,10 @@ class _Text:
                 return term
             case _:
                 value = self._value(expression)
-                made = self._new("t")
+                result = self._new("t")
                 pay, terms = self._bind(self._of.limits.text.pay_for), self._bind(self._of.terms.of)
-                self._guarded(f"{pay}({value}); {made} = {terms}({value})")
-                return made
+                self._guarded(f"{pay}({value}); {result} = {terms}({value})")
+                return result
 
     def _value(self, expression: Expression) -> str:
         """Returns the text for the value of an expression; calls that may raise are written before, in a
@@ -342,10 +342,10 @@ class _Text:
                 raise TypeError("times are taken out of rules before")
             case Arithmetic(operator, left, right):
                 one, other = self._value(left), self._value(right)
-                made = self._new("v")
+                result = self._new("v")
                 pay = self._bind(self._of.pay)
-                self._guarded(f"{made} = {self._bind(calculate)}({operator!r}, {one}, {other}, {pay})")
-                return made
+                self._guarded(f"{result} = {self._bind(calculate)}({operator!r}, {one}, {other}, {pay})")
+                return result
             case FunctionCall(_, arguments):
                 given = [self._bind(self._of.pay), *map(self._value, arguments)]
                 return self._called(expression.function.apply, given)
@@ -358,9 +358,9 @@ class _Text:
 
     def _called(self, function: Callable[..., Value], given: list[str]) -> str:
         """Writes a call that may raise; returns the text for its result."""
-        made = self._new("v")
-        self._guarded(f"{made} = {self._bind(function)}({', '.join(given)})")
-        return made
+        result = self._new("v")
+        self._guarded(f"{result} = {self._bind(function)}({', '.join(given)})")
+        return result
 
     def _guarded(self, line: str) -> None:
         """Writes a line that may raise: then there is no derivation, and perhaps the rule has failed."""

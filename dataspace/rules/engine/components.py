@@ -160,9 +160,9 @@ class Components(Generic[_E]):
 
     def extend(self, engine: _E, rules: Iterable[PlacedRule]) -> None:
         """Notes further rules of an engine.  O(those)."""
-        for each in rules:
-            self._by_rule[each.number] = engine
-            ports = each.ports
+        for placed_rule in rules:
+            self._by_rule[placed_rule.number] = engine
+            ports = placed_rule.ports
             self._heads.setdefault(label_class(ports.label), {})[ports.head] = (ports.label, engine)
             for root, place, form in ports.asks:
                 self._asking.setdefault(root, {}).setdefault(place, (form, {}))[1][engine] = None
@@ -170,9 +170,9 @@ class Components(Generic[_E]):
     def remove(self, engine: _E) -> None:
         """Removes an engine.  O(its rules)."""
         del self._engines[engine]
-        for each in engine.rules:
-            del self._by_rule[each.number]
-            ports = each.ports
+        for placed_rule in engine.rules:
+            del self._by_rule[placed_rule.number]
+            ports = placed_rule.ports
             _drop(self._heads, label_class(ports.label), ports.head)
             for root, place, form in ports.asks:
                 _, engines = self._asking.get(root, {}).get(place, (form, {}))
@@ -226,9 +226,9 @@ def impure(rules: Iterable[PlacedRule]) -> RuleFailed | None:
 
     For an engine in which a row is not there that is to go: they have given another result than when it came.
     """
-    for each in rules:
-        if names := ", ".join(sorted({*calls_in(each.rule)})):
+    for placed_rule in rules:
+        if names := ", ".join(sorted({*calls_in(placed_rule.rule)})):
             logger.debug("a row was not there", exc_info=True)
             reason = f"{names} gave another result than before for the same arguments: functions must be pure"
-            return RuleFailed(each.number, {}, reason, resumes=False)
+            return RuleFailed(placed_rule.number, {}, reason, resumes=False)
     return None

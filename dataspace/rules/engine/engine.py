@@ -335,7 +335,7 @@ class ComponentEngine:
         if not stands and not self.plain.keys() >= {each.relation for each in positive}:
             return
         first = {id(each.relation): each for each in reversed(positive)}
-        least = min(first.values(), key=lambda each: len(each.relation.states))
+        least = min(first.values(), key=lambda atom: len(atom.relation.states))
         trigger = RuleTrigger(compiler, least, +1, stands=stands)
         run = Fenced(trigger, least.relation, self.fail).function
         for row, state in list(least.relation.states.items()) if stands else least.relation.states.items():

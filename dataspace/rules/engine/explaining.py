@@ -203,11 +203,11 @@ class Explainer:
 
     def _may_show(self, atom: BoundAtom, known: Known) -> bool:
         """True if the asker may observe what an atom asks for."""
-        made = self._visible.making(atom.relation)
-        if not made:
+        numbers = self._visible.making(atom.relation)
+        if not numbers:
             return self._visible.pattern(instance_of(atom.atom, known))
         return all(
-            self._may_show(each, known) for number in made for each in self._dependencies.atoms[number]
+            self._may_show(each, known) for number in numbers for each in self._dependencies.atoms[number]
         )
 
     def _absent(self, atom: BoundAtom, known: Known) -> str:
@@ -288,11 +288,11 @@ class Explainer:
             project = relation.projection(head.of, head.width, self._terms)
             columns = relation.columns(head.of) or ()
             given = dict(zip(columns, row, strict=False))
-            for each, its in self._lookups.candidates(head, given):
+            for head_row, head_state in self._lookups.candidates(head, given):
                 self._allowance.spend()
-                older = self._place(head) != self._place(relation) or its[2] < state[2]
-                if its[2] and older and project(each) == row:
-                    return self._proof(head, head.fact(each), its, depth)
+                older = self._place(head) != self._place(relation) or head_state[2] < state[2]
+                if head_state[2] and older and project(head_row) == row:
+                    return self._proof(head, head.fact(head_row), head_state, depth)
         found = self._found(relation, shown)
         if found is None:
             return Proof(shown) if self._visible.pattern(shown) else WITHHELD

@@ -75,11 +75,11 @@ class RuleParts:
         looking = partial(Budget, number, rows, what, tick, share=budget.look, again=budget.again, part=part)
         steps = looking(waiting, most, more=more_steps)
         deferred = looking(more=more_steps)
-        made = "characters of values were made"
+        unit = "characters of values were made"
         text = Budget(
             number,
             MAX_TEXT,
-            made,
+            unit,
             tick,
             share=budget.make,
             again=budget.again,

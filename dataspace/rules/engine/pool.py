@@ -142,7 +142,7 @@ class EnginePool:
         known = self._grown
         if known is not None and known.come == tuple(rules) and known.engines == [*engines]:
             return known  # as mostly: it was looked at when the text was read
-        largest = max(engines, key=lambda each: len(each.rules))
+        largest = max(engines, key=lambda engine: len(engine.rules))
         others = [each for each in engines if each is not largest]
         more = [*rules, *[rule for other in others for rule in other.rules]]
         if len(more) > len(largest.rules) or any(other.has_next for other in others):
@@ -363,12 +363,12 @@ class Remaking:
         self._pool.extend(by, again)
         return by.engine
 
-    def _inherit(self, engine: ComponentEngine, said: Derived | None) -> None:
+    def _inherit(self, engine: ComponentEngine, derived: Derived | None) -> None:
         """Notes what an engine that goes has published."""
         self._paid += engine.paid()
         self._before.update({key(value): value for value in engine.derived()})
-        self._held += engine.held(undone=said is not None)
-        new = set(map(key, said.messages)) if said is not None else set()
+        self._held += engine.held(undone=derived is not None)
+        new = set(map(key, derived.messages)) if derived is not None else set()
         self._sent.update([at for at in map(key, engine.sent()) if at not in new])
 
     def remove_failed(self, engines: Iterable[ComponentEngine], suspected: Sequence[PlacedRule] = ()) -> None:

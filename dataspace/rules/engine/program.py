@@ -465,12 +465,12 @@ class Program:
         So no fact is published that a failure would take back.
         """
         remaking.remove_failed(engines)
-        said = {each: Derived([], [], []) for each in engines if each in self.components}
+        by_engine = {each: Derived([], [], []) for each in engines if each in self.components}
         if messages:
-            for engine, derived in said.items():
+            for engine, derived in by_engine.items():
                 engine.say(derived)
-            remaking.said = said
-            heard = {**said, **self.base_facts.hear(messages, -1)}
+            remaking.said = by_engine
+            heard = {**by_engine, **self.base_facts.hear(messages, -1)}
             self.times.withdraw()
             for engine in heard:
                 engine.settle()
@@ -480,7 +480,7 @@ class Program:
             remaking.remove(self.components.of(lost))
             remaking.make(messages)
         whole = Derived([], [], [])
-        for engine, derived in said.items():
+        for engine, derived in by_engine.items():
             if engine in self.components:
                 if messages:
                     engine.withdraw()

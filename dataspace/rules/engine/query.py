@@ -101,13 +101,13 @@ class Lookups:
         if is_found or not columns or len(relation.states) <= FEW:
             return candidates(relation, given)
         place = id(relation), columns
-        made = self._made.get(place)
-        if made is None:
+        index = self._made.get(place)
+        if index is None:
             self._allowance.spend(len(relation.states) // FILED)
-            made = self._made[place] = {}
+            index = self._made[place] = {}
             for row, state in relation.states.items():
-                made.setdefault(tuple([row[at] for at in columns]), []).append((row, state))
-        return made.get(tuple([given[at] for at in columns]), ())
+                index.setdefault(tuple([row[at] for at in columns]), []).append((row, state))
+        return index.get(tuple([given[at] for at in columns]), ())
 
 
 @dataclass(slots=True)
@@ -167,8 +167,8 @@ class Solver:
             if isinstance(step, LookUp):
                 yield from self._look(step, so_far)
             elif isinstance(step, Bind):
-                made = evaluate(step.to, so_far.known, self._allowance.pay)
-                yield Solution(so_far.known | {step.name: made}, so_far.rows)
+                value = evaluate(step.to, so_far.known, self._allowance.pay)
+                yield Solution(so_far.known | {step.name: value}, so_far.rows)
             elif isinstance(step, GoThrough):
                 yield from self._go_through(step.member, so_far)
             elif holds(step, so_far.known, self._allowance.pay):

@@ -43,11 +43,11 @@ class PastBounds:
             return []
         counts = Counter(map(class_of, messages))
         readings = dict[int, int]()
-        for each in self._timed():
-            form = forms.get(key(each.rule.head.label))
+        for placed_rule in self._timed():
+            form = forms.get(key(placed_rule.rule.head.label))
             if form is not None and form.reader is not None:
                 read = len(messages) if form.root is None else counts[form.root]
-                first = self._texts.entry_of(each.number).placed[0].number
+                first = self._texts.entry_of(placed_rule.number).placed[0].number
                 readings[first] = readings.get(first, 0) + read
         total = left = sum(readings.values())
         lost: list[PlacedRule] = []
@@ -96,12 +96,12 @@ class PastBounds:
     def suspend_failed(self) -> list[PlacedRule]:
         """Suspends the texts whose past cannot be kept because of a defect; returns their rules."""
         errors, lost = self._times.give_up_failed(), list[PlacedRule]()
-        for each in self._timed():
-            error = errors.get(key(each.rule.head.label))
-            if error is not None and self._texts.is_sound(each):
-                self._texts.entry_of(each.number).has_defect = True
+        for placed_rule in self._timed():
+            error = errors.get(key(placed_rule.rule.head.label))
+            if error is not None and self._texts.is_sound(placed_rule):
+                self._texts.entry_of(placed_rule.number).has_defect = True
                 reason = f"its past cannot be kept, which is a defect: {message_of(error)}"
-                lost += self._texts.suspend(each.number, reason)
+                lost += self._texts.suspend(placed_rule.number, reason)
         return lost
 
     def keep(self) -> None:

@@ -42,8 +42,8 @@ def calculate(operator: str, left: Value, right: Value, pay: Pay) -> Value:
         return left
     if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return _bounded(_OPERATIONS[operator](left, right))
-    if left.__class__ is datetime and (made := _of_time(operator, left, right)) is not None:
-        return made
+    if left.__class__ is datetime and (result := _of_time(operator, left, right)) is not None:
+        return result
     if operator == "+" and left.__class__ is right.__class__ and left.__class__ in (str, bytes, tuple):
         return _joined(left, right, pay)
     kinds = kind_of(left), kind_of(right)
@@ -108,14 +108,14 @@ def _quick(operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return checked
 
 
-def _bounded(made: Any) -> Value:
-    if made.__class__ is int:
-        size = made.bit_length()
+def _bounded(result: Any) -> Value:
+    if result.__class__ is int:
+        size = result.bit_length()
     else:
-        size = 0 if made.__class__ is float else 8 * len(made)
-    if size > MAX_BITS * (1 if made.__class__ is int else 8):
+        size = 0 if result.__class__ is float else 8 * len(result)
+    if size > MAX_BITS * (1 if result.__class__ is int else 8):
         raise UsageError(_TOO_LARGE)
-    return freeze(made)
+    return freeze(result)
 
 
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {

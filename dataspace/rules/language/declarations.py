@@ -95,11 +95,11 @@ def check_rule(rule: Rule, declared: Declarations) -> None:
         kinds = {name: KINDS[of_class] for name, (of_class, _) in known.items()}
         if part.head.verb is not Verb.HIDDEN:
             _check_head(part, declared, kinds)
-        for each in plain.body:
-            if isinstance(each, Comparison):
-                left, right = class_of(each.left, kinds), class_of(each.right, kinds)
+        for literal in plain.body:
+            if isinstance(literal, Comparison):
+                left, right = class_of(literal.left, kinds), class_of(literal.right, kinds)
                 if left and right and left != right:
-                    raise UsageError(f"{each} never holds: {with_article(left)} and {with_article(right)}")
+                    raise UsageError(f"{literal} never holds: {with_article(left)} and {with_article(right)}")
 
 
 def _fields(fact: Record, declared: Declarations) -> Iterator[tuple[str, Value]]:

@@ -287,18 +287,18 @@ def _arity(function: Function, count: int) -> str:
     return f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}"
 
 
-def _folded(made: Compound) -> Expression:
+def _folded(compound: Compound) -> Expression:
     """Returns the value that a compound is, where nothing has to be calculated for it."""
     templates: list[Value] = []
-    for at, part in enumerate(made.parts):
-        is_key = made.kind == "map" and at % 2 == 0
+    for at, part in enumerate(compound.parts):
+        is_key = compound.kind == "map" and at % 2 == 0
         if isinstance(part, Structure) and not (is_key and _is_open(part.template)):
             templates.append(part.template)
         elif isinstance(part, Variable) and not is_key:
             templates.append(Record("$", part.name, None, DISCARD))
         else:
-            return made
-    return Structure(made.made(*templates))
+            return compound
+    return Structure(compound.made(*templates))
 
 
 def _is_open(template: Value) -> bool:

@@ -115,13 +115,13 @@ class Function:
                 raise self.refusal(at, f"{begun(value)}, {with_article(kind_of(value))}")
         cost = self.scans(*arguments)
         try:
-            made = self.makes(*arguments)
+            size = self.makes(*arguments)
         except UsageError:
             pay(cost)  # the arguments were read
             raise
-        pay(cost + min(made, MAX_MADE))
-        if made > MAX_MADE:
-            raise UsageError(f"{self.name} would make {made} characters or elements, limit {MAX_MADE}")
+        pay(cost + min(size, MAX_MADE))
+        if size > MAX_MADE:
+            raise UsageError(f"{self.name} would make {size} characters or elements, limit {MAX_MADE}")
         try:
             return self.run(pay, *arguments) if self.pays else self.run(*arguments)
         except UsageError:
@@ -230,14 +230,14 @@ def _extreme(name: str, pay: Pay, values: Sequence[Any], *, least: bool) -> Valu
     if len(kinds) > 1:
         raise UsageError(f"{name} compares values of one class, not {' and '.join(map(with_article, kinds))}")
     best = values[0]
-    for each in values[1:]:
+    for value in values[1:]:
         if kinds[0] == "number":
-            is_better = each < best if least else each > best
+            is_better = value < best if least else value > best
         else:
-            sign = ordered(pay, each, best)
+            sign = ordered(pay, value, best)
             is_better = sign < 0 if least else sign > 0
         if is_better:
-            best = each
+            best = value
     return best  # type: ignore[no-any-return]  # a value, as they all are
 
 

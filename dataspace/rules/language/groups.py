@@ -97,26 +97,26 @@ class _Ungrouping:
     def body(self, body: Sequence[Literal], heads: set[str]) -> tuple[Literal, ...]:
         """Returns the literals with atoms in place of groups; ``heads`` are variables used beside them."""
         found: list[Literal] = []
-        for at, each in enumerate(body):
+        for at, literal in enumerate(body):
             beside = [*body[:at], *body[at + 1 :]]
             used = heads | {name for other in beside for name in _visible(other)}
-            if isinstance(each, EitherGroup):  # these see its variables, so it has to give them
-                used |= bound_in([each]) & {name for other in beside for name in _taken_in(other)}
-            shared = [name for name in dict.fromkeys(_inside(each)) if name in used]
-            match each:
+            if isinstance(literal, EitherGroup):  # these see its variables, so it has to give them
+                used |= bound_in([literal]) & {name for other in beside for name in _taken_in(other)}
+            shared = [name for name in dict.fromkeys(_inside(literal)) if name in used]
+            match literal:
                 case EitherGroup(branches):
-                    found.append(self._either(each, branches, shared, beside))
+                    found.append(self._either(literal, branches, shared, beside))
                 case NegatedGroup(literals):
-                    context = _context(literals, shared, beside, each)
-                    label = self._label(each)
-                    self._make(label, [*map(Variable, shared)], (*context, *literals), each)
-                    found.append(_atom(label, shared, each, negated=True))
+                    context = _context(literals, shared, beside, literal)
+                    label = self._label(literal)
+                    self._make(label, [*map(Variable, shared)], (*context, *literals), literal)
+                    found.append(_atom(label, shared, literal, negated=True))
                 case GroupAggregate():
-                    found += self._aggregate(each, shared, beside)
-                case LastingGroup(literals, span) if _has_groups(each):
+                    found += self._aggregate(literal, shared, beside)
+                case LastingGroup(literals, span) if _has_groups(literal):
                     found.append(LastingGroup(self.body(literals, set(shared)), span))
                 case _:
-                    found.append(each)
+                    found.append(literal)
         return tuple(found)
 
     def _either(
@@ -243,8 +243,8 @@ def bound_in(body: Sequence[Literal]) -> set[str]:
     """Returns the variables that have values where some literals hold together."""
     bound: set[str] = set()
     equations: list[tuple[tuple[str, ...], Expression]] = []
-    for each in body:
-        match each:
+    for literal in body:
+        match literal:
             case Atom(pattern, False):
                 bound.update(named(pattern))
             case TimedAtom(pattern, False, at, _):

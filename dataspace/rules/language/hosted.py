@@ -142,28 +142,28 @@ class HostFunction(Function):
         pay(self.cost * BYTES_OF_WORK)
         since = self.clock()
         try:
-            made = self.run(*arguments)
+            result = self.run(*arguments)
         except (Exception, SystemExit) as error:  # a fence around code of the host: only its rule fails
             logger.debug("%s raised", self.name, exc_info=True)
             self._took(pay, self.clock() - since)
             raise self._failed(arguments, f"{self.name} raised {_said(error)}") from None
         if (took := self.clock() - since) > UNCHARGED:
             self._took(pay, took)
-        kind = made.__class__
-        if kind is not float and kind is not bool and made is not None:
+        kind = result.__class__
+        if kind is not float and kind is not bool and result is not None:
             try:
-                made = self._frozen(made)
+                result = self._frozen(result)
             except UsageError as error:
                 raise self._failed(arguments, str(error)) from None
-            kind = made.__class__
+            kind = result.__class__
         if kind not in self.result:
-            found = f"{begun(made)}, {with_article(kind_of(made))}"
-            said = f"{self.name} gives {self.named_at(-1)}, as declared, but gave {found}"
-            raise self._failed(arguments, said)
-        return made  # a value of one of the classes
+            found = f"{begun(result)}, {with_article(kind_of(result))}"
+            reason = f"{self.name} gives {self.named_at(-1)}, as declared, but gave {found}"
+            raise self._failed(arguments, reason)
+        return result  # a value of one of the classes
 
-    def _failed(self, arguments: tuple[Value, ...], said: str) -> CallFailed:
-        return CallFailed(said, hash((self.name, arguments)))
+    def _failed(self, arguments: tuple[Value, ...], reason: str) -> CallFailed:
+        return CallFailed(reason, hash((self.name, arguments)))
 
     def _took(self, pay: Pay, took: int) -> None:
         """Counts the time of a call as work."""
@@ -175,10 +175,10 @@ class HostFunction(Function):
         if took > UNCHARGED:
             pay((took - UNCHARGED) // 1000 * BYTES_OF_WORK)
 
-    def _frozen(self, made: object) -> Value:
+    def _frozen(self, result: object) -> Value:
         """Returns the value of what the function returned, within bounds."""
         try:
-            value = freeze(made, elements=MAX_MADE)
+            value = freeze(result, elements=MAX_MADE)
         except UsageError as error:
             raise UsageError(f"{self.name} gave no value of rules: {error}") from None
         if value.__class__ is int:
@@ -192,12 +192,12 @@ class HostFunction(Function):
 def _said(error: BaseException) -> str:
     """Returns the kind of an exception and the beginning of its message, as a text that can be logged."""
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001  # code of the host as well
-        said = ""
-    said = said.encode(errors="backslashreplace").decode()
-    said = said if len(said) <= MAX_SAID else f"{said[:MAX_SAID]}…"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        text = ""
+    text = text.encode(errors="backslashreplace").decode()
+    text = text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def host_function(
@@ -247,11 +247,11 @@ def host_function(
         pass  # some functions in C state none
     if not 1 <= cost <= MAX_COST:
         raise UsageError(f"{name} costs {cost} units of work: from 1 to {MAX_COST} are possible")
-    *kinds, made = [_kinds(each) for each in (*takes, gives)]
+    *kinds, result_kind = [_kinds(each) for each in (*takes, gives)]
     return HostFunction(
         name,
         tuple(kinds),
-        made,
+        result_kind,
         run,
         classes=tuple(classes[:-1]),
         result=classes[-1],
@@ -262,17 +262,17 @@ def host_function(
     )
 
 
-def _classes(name: str, said: str) -> frozenset[type]:
-    for each in said.split("|"):
-        if each not in _CLASSES:
-            near = get_close_matches(each, _CLASSES, 1, 0.5)
+def _classes(name: str, declared: str) -> frozenset[type]:
+    for word in declared.split("|"):
+        if word not in _CLASSES:
+            near = get_close_matches(word, _CLASSES, 1, 0.5)
             hint = f": did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{name}: no class {each!r:.80}, which are {' '.join(_CLASSES)}{hint}")
-    return frozenset(kind for each in said.split("|") for kind in _CLASSES[each])
+            raise UsageError(f"{name}: no class {word!r:.80}, which are {' '.join(_CLASSES)}{hint}")
+    return frozenset(kind for each in declared.split("|") for kind in _CLASSES[each])
 
 
-def _kinds(said: str) -> str:
-    kinds = dict.fromkeys([KINDS[each] for each in said.split("|")])
+def _kinds(declared: str) -> str:
+    kinds = dict.fromkeys([KINDS[each] for each in declared.split("|")])
     return "" if "" in kinds else "|".join(kinds)
 
 

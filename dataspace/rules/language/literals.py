@@ -327,8 +327,8 @@ def _refuse_times(reader: Reader, literal: Literal, at: int) -> None:
 def count(literals: Sequence[Literal]) -> int:
     """Returns how many literals there are, those in groups included."""
     found = 0
-    for each in literals:
-        match each:
+    for literal in literals:
+        match literal:
             case EitherGroup(branches):
                 found += sum(map(count, branches))
             case NegatedGroup(inside) | GroupAggregate(_, inside) | LastingGroup(inside):

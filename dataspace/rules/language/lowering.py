@@ -71,18 +71,18 @@ def lowered(rules: Iterable[Rule], name: str = "", text: str = "") -> tuple[Rule
     ``name`` and ``text`` tell the heads of one text from the heads of others.
     """
     mark = mark_of(name, text)
-    made: list[Rule] = []
+    results: list[Rule] = []
     known: dict[str, Rule] = {}
     for at, rule in enumerate(rules):
-        for part, each in enumerate(ungrouped(rule, f"{mark}.{at}")):
-            if not has_times(each):
-                made.append(each)
+        for part, ungrouped_rule in enumerate(ungrouped(rule, f"{mark}.{at}")):
+            if not has_times(ungrouped_rule):
+                results.append(ungrouped_rule)
                 continue
-            lowering = _Lowering(each, f"{mark}.{at}.{part}" if part else f"{mark}.{at}")
-            made.append(lowering.rule())
+            lowering = _Lowering(ungrouped_rule, f"{mark}.{at}.{part}" if part else f"{mark}.{at}")
+            results.append(lowering.rule())
             for hidden in lowering.hidden:
                 known.setdefault(str(hidden.head.label), hidden)
-    return (*known.values(), *made)
+    return (*known.values(), *results)
 
 
 def mark_of(name: str, text: str) -> str:
@@ -112,14 +112,14 @@ class _Lowering:
             window = _window_of(rule)
             body = [self._final(each, window) if isinstance(each, TimedAtom) else each for each in rule.body]
         else:
-            for each in rule.body:
-                match each:
+            for literal in rule.body:
+                match literal:
                     case TimedAtom():
-                        body += self._timed(each)
+                        body += self._timed(literal)
                     case LastingGroup():
-                        body.append(self._lasting(each))
+                        body.append(self._lasting(literal))
                     case _:
-                        body.append(each)
+                        body.append(literal)
         about_now = [each for each in body if isinstance(each, Comparison) and _is_about_now(each)]
         if about_now:
             rest = [each for each in body if each not in about_now]
@@ -296,9 +296,9 @@ def _sides(comparison: Comparison) -> tuple[str, Expression]:
 
 def _window_of(rule: Rule) -> int:
     """Returns the length of the windows of a rule with ``final``, in microseconds."""
-    for each in rule.body:
-        if isinstance(each, Comparison):
-            for side in (each.left, each.right):
+    for literal in rule.body:
+        if isinstance(literal, Comparison):
+            for side in (literal.left, literal.right):
                 if isinstance(side, Arithmetic) and side.operator == FLOOR:
                     return _seconds(side.right)
     return 0
@@ -316,17 +316,17 @@ def _seconds(expression: Expression) -> int:
 def flattened(rule: Rule) -> Rule:
     """Returns a rule in which variables are bound as in the given one, without times: for ``safety``."""
     body: list[Literal] = []
-    for each in rule.body:
-        match each:
+    for literal in rule.body:
+        match literal:
             case TimedAtom(pattern, negated, at, _):
-                unbound = _closed(pattern, set(_free(rule, each))) if negated else pattern
+                unbound = _closed(pattern, set(_free(rule, literal))) if negated else pattern
                 body.append(Atom(unbound, negated))
                 if at is not None:
                     body.append(Atom(Record("at", Record("$", at, None, DISCARD))))
             case LastingGroup(literals, _):
                 body += literals
             case _:
-                body.append(each)
+                body.append(literal)
     return Rule(rule.head, tuple(body))
 
 
@@ -342,17 +342,17 @@ def check_times(rule: Rule) -> None:
             raise UsageError("now in a head would change all the time: compare it in the body, $t <= now")
     timed = [each.at for each in rule.body if isinstance(each, TimedAtom) and each.at is not None]
     times = dict.fromkeys(timed, "time")
-    for each in rule.body:
-        match each:
+    for literal in rule.body:
+        match literal:
             case Comparison():
-                _check_comparison(each, times)
+                _check_comparison(literal, times)
             case LastingGroup(literals, _):
-                _check_group(each, literals)
+                _check_group(literal, literals)
             case TimedAtom(pattern, _, _, within):
                 if within is not None and not (
                     isinstance(pattern, Record) and pattern.label not in ("$", "_")
                 ):
-                    raise UsageError(f"{each} would keep every fact and message: name a label")
+                    raise UsageError(f"{literal} would keep every fact and message: name a label")
     if rule.head.verb is Verb.FINAL:
         _check_final(rule)
 

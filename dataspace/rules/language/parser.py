@@ -216,10 +216,10 @@ class _RuleReader(LiteralReader):
                 check(part)
         except UnsafeVariable as error:
             found = re.compile(rf"\${re.escape(error.name)}(?![\w-])").search(self.text, at, self.position)
-            said = _GIVEN.sub("…", str(error)) if not _GIVEN.search(self.text) else str(error)
+            reason = _GIVEN.sub("…", str(error)) if not _GIVEN.search(self.text) else str(error)
             if error.name in self.constants:
-                said = f"${error.name} is a variable, and let names a constant: write {error.name}"
-            raise self.error(said, found.start() if found else at) from None
+                reason = f"${error.name} is a variable, and let names a constant: write {error.name}"
+            raise self.error(reason, found.start() if found else at) from None
         except UsageError as error:
             raise self.error(str(error), at) from None
         return rule
@@ -241,10 +241,10 @@ class _RuleReader(LiteralReader):
             )
         self._check_comment()
         if self.ahead() in ("", ".", ","):
-            said = (
+            reason = (
                 f"expected what the rule needs behind '{behind}', such as edge($x, $y), found {self.found()}"
             )
-            raise self.error(said)
+            raise self.error(reason)
         return self.literal()
 
     def _goes_on(self) -> bool:

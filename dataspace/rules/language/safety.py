@@ -101,7 +101,7 @@ def check(rule: Rule) -> None:
     unbound = [(name, where) for name, where in _asked(rule) if name not in bound]
     if unbound:
         # the one that is a difference is why others, which it would give values to, have none
-        name, where = max(unbound, key=lambda each: _is_difference(each[0], bound))
+        name, where = max(unbound, key=lambda pair: _is_difference(pair[0], bound))
         raise UnsafeVariable(name, where, bound)
     for argument in rule.head.arguments:
         _check_made(argument.of if isinstance(argument, Aggregate) else argument)
@@ -161,7 +161,7 @@ def _check_fields(pattern: Value) -> None:
         if len(field.fields) != (2 if name == "top" else 1) or not (used := skeleton(field).names):
             continue
         taken = {*skeleton(pattern).names, *used}
-        free = next(each for n in count(1) if (each := f"{name}{n if n > 1 else ''}") not in taken)
+        free = next(candidate for n in count(1) if (candidate := f"{name}{n if n > 1 else ''}") not in taken)
         asked = Record(
             pattern.label, *[capture(free) if n == at else each for n, each in enumerate(pattern.fields)]
         )
@@ -186,8 +186,8 @@ def _check_calls(expression: Expression) -> None:
         case Arithmetic():
             for operand in parts:
                 if class_of(operand) in ("record", "map"):
-                    said = f"{operand} is no number and no text: nothing can be calculated with it"
-                    raise UsageError(said + _meant(operand))
+                    reason = f"{operand} is no number and no text: nothing can be calculated with it"
+                    raise UsageError(reason + _meant(operand))
         case FunctionCall():
             function = expression.function
             for at, part in enumerate(parts):

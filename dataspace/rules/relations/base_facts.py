@@ -90,7 +90,7 @@ class BaseFacts(Generic[_R]):
         and the place of a fact, are written out: every turn of a fact passes here.
         """
         routes = self._routes
-        told: dict[_Route[_R], None] = {}
+        reached_routes: dict[_Route[_R], None] = {}
         for value in added:
             root = (
                 value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
@@ -103,7 +103,7 @@ class BaseFacts(Generic[_R]):
                 view.table.take(value, +1)
             for claim in route.own:
                 claim(value, +1)
-            told[route] = None
+            reached_routes[route] = None
         for value in removed:
             root = (
                 value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
@@ -114,7 +114,7 @@ class BaseFacts(Generic[_R]):
                 view.table.take(value, -1)
             for claim in route.own:
                 claim(value, -1)
-            told[route] = None
+            reached_routes[route] = None
             if not (route.facts or route.plain or route.engines):
                 del routes[root]
         of_any = self._any
@@ -122,23 +122,23 @@ class BaseFacts(Generic[_R]):
             for values, by in (added, +1), (removed, -1):
                 for value in values:
                     _tell(of_any, value, by)
-        if len(told) == 1 and not of_any.engines:
-            (route,) = told
+        if len(reached_routes) == 1 and not of_any.engines:
+            (route,) = reached_routes
             return route.engines  # as mostly: no copy
-        return {engine: None for route in (*told, of_any) for engine in route.engines}
+        return {engine: None for route in (*reached_routes, of_any) for engine in route.engines}
 
     def hear(self, messages: Sequence[Value], by: int) -> Mapping[_R, None]:
         """Takes messages as facts, or ends that; returns the engines that got them.  Equal ones are one."""
-        told = dict(self._any.engines)
+        engines = dict(self._any.engines)
         some = messages if len(messages) == 1 else {_place(value): value for value in messages}.values()
         for value in some:
             route = self._routes.get(class_of(value))
             if route is not None:
                 _tell(route, value, by)
-                told |= route.engines
+                engines |= route.engines
             if self._any.plain or self._any.own:
                 _tell(self._any, value, by)
-        return told
+        return engines
 
     def facts(self, root: Class | None) -> Iterator[Value]:
         """Yields the facts of a class, or all where it is None; they count as read."""

@@ -220,9 +220,9 @@ class TickBudget:
         self.is_used = True
         self._made += size
         self._work(size // BYTES_OF_WORK)
-        made, held, again = self.bounds.made, self.bounds.held, self.again.bytes
-        if self._made > made + again:
-            raise LimitReached(f"more than {made + again} bytes were derived in one tick", Unit.BYTES)
+        limit, held, again = self.bounds.made, self.bounds.held, self.again.bytes
+        if self._made > limit + again:
+            raise LimitReached(f"more than {limit + again} bytes were derived in one tick", Unit.BYTES)
         if self._made > held - self.held + again:
             raise LimitReached(f"more than {held} bytes of derived facts in the space", Unit.BYTES)
 

@@ -169,12 +169,12 @@ def lead(
 
     def insert(row: Row, state: State) -> None:
         look(1)
-        made = project(row)
-        if made is None:
+        head_row = project(row)
+        if head_row is None:
             return
-        known = states.get(made)
+        known = states.get(head_row)
         if known is None:
-            states[made] = known = [1, 0, 0, False, made, None]
+            states[head_row] = known = [1, 0, 0, False, head_row, None]
             touch(known)
         else:
             if not known[0]:
@@ -184,10 +184,10 @@ def lead(
                 known[1] += 1
 
     def delete(row: Row, state: State) -> None:
-        made = project(row)
-        if made is None:
+        head_row = project(row)
+        if head_row is None:
             return
-        known = states[made]
+        known = states[head_row]
         known[0] -= 1
         if known[2] > state[2] if within else known[2]:
             known[1] -= 1
@@ -220,7 +220,7 @@ _MAKERS: Final[dict[tuple[Hashable, int], Callable[[Row], Record]]] = {}
 def _made(label: Value, arity: int) -> Callable[[Row], Record]:
     begin, between, end = record_frame(label, arity)
     script = Script()
-    of, text, said = script.bind(Record.of), script.bind(term_text), script.bind(label)
+    of, text, label_name = script.bind(Record.of), script.bind(term_text), script.bind(label)
     frame = [f"{{{script.bind(part)}}}" for part in (begin, between, end)]
     fields = [f"t{at}" for at in range(arity)]
     script.line("def make(row):")
@@ -229,5 +229,5 @@ def _made(label: Value, arity: int) -> Callable[[Row], Record]:
         script.line(f"{tuple_of(fields)} = row")
     values = tuple_of([f"{each}.value" for each in fields])
     texts = frame[1].join([f"{{{each}.text or {text}({each})}}" for each in fields])
-    script.line(f"return {of}({said}, {values}, f'{frame[0]}{texts}{frame[2]}')")
+    script.line(f"return {of}({label_name}, {values}, f'{frame[0]}{texts}{frame[2]}')")
     return script.functions("make")["make"]  # type: ignore[no-any-return]  # defined by the text

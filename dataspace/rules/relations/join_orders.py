@@ -88,7 +88,7 @@ def plan(
         _ask(asking, bound, steps)
         if not positive:
             return steps
-        best = min(positive, key=lambda each: _rank(each, bound))
+        best = min(positive, key=lambda atom: _rank(atom, bound))
         positive.remove(best)
         steps.append(_look(best, bound))
         bound.update(best.names)

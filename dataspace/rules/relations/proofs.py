@@ -161,8 +161,8 @@ def sooner(one: Lack | None, other: Lack | None) -> Lack | None:
     if one is None or other is None:
         return one or other
     if one.due is not None or other.due is not None:
-        return min(one, other, key=lambda each: NEVER if each.due is None else each.due)
-    return max(one, other, key=lambda each: each.ended or -1)
+        return min(one, other, key=lambda lack: NEVER if lack.due is None else lack.due)
+    return max(one, other, key=lambda lack: lack.ended or -1)
 
 
 def time_text(micros: int) -> str:

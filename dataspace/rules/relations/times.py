@@ -268,11 +268,11 @@ class Times:
     def _conclude(self) -> None:
         self.came_due = 0
         self.has_heard = self.is_hearing = False
-        for each in self.touched:
+        for timing in self.touched:
             try:
-                each.conclude()
+                timing.conclude()
             except Exception as error:  # noqa: BLE001  # the same fence
-                self.fail(each.form, error)
+                self.fail(timing.form, error)
         self.touched.clear()
         for form in self.forms.values() if self._hearing else ():
             if form.heard:
@@ -283,11 +283,11 @@ class Times:
 
         A turn that is half made is finished once its instant is due, so another one must not be due before.
         """
-        for each in self.touched:
+        for timing in self.touched:
             try:
-                yield from each.concluding()
+                yield from timing.concluding()
             except Exception as error:  # noqa: BLE001  # the same fence
-                self.fail(each.form, error)
+                self.fail(timing.form, error)
         self.touched.clear()
         self._conclude()
 

@@ -365,19 +365,19 @@ def _opened(stages: Sequence[Any]) -> list[AnyStage]:
     return done
 
 
-def _bind(stages: Sequence[Any], made: Pipe[Any]) -> None:
+def _bind(stages: Sequence[Any], pipe: Pipe[Any]) -> None:
     """Binds all stages to a pipe, or none."""
     bound: list[Any] = []
     try:
         for stage in stages:
             if hasattr(stage, "bind"):
-                stage.bind(made)
+                stage.bind(pipe)
                 bound.append(stage)
     except UsageError:
         for stage in bound:
-            stage.release(made)
+            stage.release(pipe)
         raise
-    made.bound_stages = stages
+    pipe.bound_stages = stages
 
 
 def _check(stages: Sequence[Any]) -> None:

@@ -27,8 +27,8 @@ def check_sync(fn: Callable[..., Any], stage: str, *, instead: str = "use async_
     if not callable(fn):
         raise UsageError(f"{stage} needs a function, got {fn!r:.80}")
     called = getattr(fn, "__call__", None)  # noqa: B004  # of an object that is called like a function
-    for each in (fn, called):
-        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+    for function in (fn, called):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise UsageError(
                 f"{stage} calls its function and does not await it, and {name_of(fn)} is asynchronous; "
                 f"{instead}"

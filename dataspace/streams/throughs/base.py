@@ -315,10 +315,10 @@ class MapThrough(Abreast[T], Generic[T, U]):
             if self._end is not None:
                 raise self._end.next()
             try:
-                made = self.fn(value)
-                if type(made) is CoroutineType:
-                    check_plain(made, self.description)
-                return made
+                result = self.fn(value)
+                if type(result) is CoroutineType:
+                    check_plain(result, self.description)
+                return result
             except Exception as error:  # noqa: BLE001  # whatever it is, upstream is failed first
                 await self._fail(error, source)
             except BaseException:

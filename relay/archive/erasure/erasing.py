@@ -311,8 +311,8 @@ class _Erasing:
             kept = table.filter(_compute().invert(gone))
             if kept.num_rows:
                 classes = self.archive.manifest.types[f"{file.label}/{file.arity}"]
-                made = written(kept, file.label, file.arity, classes, order=file.order)
-                yield from writer.put_columns([made], name)
+                column_object = written(kept, file.label, file.arity, classes, order=file.order)
+                yield from writer.put_columns([column_object], name)
         if sum([each.num_rows for each in moved]) != len(places):
             raise LogDamaged(f"{self.archive.shown}: columns of epochs {of.first} on differ from segments")
         if rest is not None:
@@ -324,8 +324,8 @@ class _Erasing:
         plain = [each.replace_schema_metadata(None) for each in moved]
         whole = arrow.concat_tables([each.select(plain[0].column_names) for each in plain])
         keys = [("_epoch", "ascending"), ("_seq", "ascending")]
-        made = written(whole.take(_compute().sort_indices(whole, sort_keys=keys)), None, -1)
-        yield from writer.put_columns([made], name)
+        column_object = written(whole.take(_compute().sort_indices(whole, sort_keys=keys)), None, -1)
+        yield from writer.put_columns([column_object], name)
 
     def _state_without(self, writer: ArchiveWriter, of: ArchivedState) -> ArchivedState:
         """Returns a state without facts that go, itself if it has none."""
@@ -434,13 +434,13 @@ _POSITIONS: Final = 1 << 24
 def _erased_rows(table: Any, has_intervals: bool) -> Any:
     """Returns rows as the object of all other rows has them, with nothing of their values."""
     arrow, count = arrow_module(), table.num_rows
-    made = table.select(["_epoch", "_epoch_timestamp", "_seq", "_change_type"])
-    made = made.append_column("label", arrow.array([ERASED] * count, arrow.string()))
-    made = made.append_column("arity", arrow.array([0] * count, arrow.int16()))
-    made = made.append_column("value", arrow.array([pack(ERASED_VALUE)] * count, arrow.binary()))
+    rows = table.select(["_epoch", "_epoch_timestamp", "_seq", "_change_type"])
+    rows = rows.append_column("label", arrow.array([ERASED] * count, arrow.string()))
+    rows = rows.append_column("arity", arrow.array([0] * count, arrow.int16()))
+    rows = rows.append_column("value", arrow.array([pack(ERASED_VALUE)] * count, arrow.binary()))
     for name in ("_since", "_until") if has_intervals else ():
-        made = made.append_column(name, arrow.nulls(count, arrow.int64()))
-    return made
+        rows = rows.append_column(name, arrow.nulls(count, arrow.int64()))
+    return rows
 
 
 def _compute() -> Any:

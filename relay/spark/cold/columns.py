@@ -141,17 +141,17 @@ def read_rows(task: ColumnTask, file: ColdFile, fields: Sequence[int]) -> Iterat
     """Yields the rows of an object that match, in order, with some fields at least."""
     wanted = sorted({*fields, *task.form.constants, *task.form.classes})
     for batch in _typed(task, file, wanted) if file.own else _rare(task, file, wanted):
-        made = batch
+        selection = batch
         if _is_cut(task, file):
-            made = made.filter(_in_span(task, made.own[EPOCH]))
+            selection = selection.filter(_in_span(task, selection.own[EPOCH]))
         for at, value in task.form.constants.items():
-            if made.rows:
-                made = made.filter(_equal(made.fields[at], value))
+            if selection.rows:
+                selection = selection.filter(_equal(selection.fields[at], value))
         for at, kind in task.form.classes.items():
-            if made.rows and (mask := _of_class(made.fields[at], kind)) is not None:
-                made = made.filter(mask)
-        if made.rows:
-            yield made
+            if selection.rows and (mask := _of_class(selection.fields[at], kind)) is not None:
+                selection = selection.filter(mask)
+        if selection.rows:
+            yield selection
 
 
 def _is_cut(task: ColumnTask, file: ColdFile) -> bool:
@@ -218,10 +218,10 @@ def _may_match(parquet: ParquetFile, at: int, task: ColumnTask, letters: str, fi
     if epochs is not None and epochs.has_min_max and (epochs.max <= task.after or epochs.min > task.upto):
         return False
     for field, sign, value in _compared(task):
-        told = by_name[f"f{field}"].statistics
+        stats = by_name[f"f{field}"].statistics
         comparable = value.__class__ is CLASSES[letters[field]] and isinstance(value, str | int | float)
-        known = comparable and told is not None and told.has_min_max and f"f{field}_other" not in by_name
-        if known and _excludes(told.min, told.max, sign, value):
+        known = comparable and stats is not None and stats.has_min_max and f"f{field}_other" not in by_name
+        if known and _excludes(stats.min, stats.max, sign, value):
             return False
     return True
 
@@ -365,7 +365,7 @@ def shown_rows(task: ColumnTask, batch: RowBatch) -> pa.RecordBatch:
     """Returns rows as the columns that Spark asks for."""
     bad: set[int] = set()
     columns = task.columns
-    made = pa.RecordBatch.from_arrays(
+    record_batch = pa.RecordBatch.from_arrays(
         [
             _own(task, each, batch) if each.capture is None else _captured(task, each, batch, bad)
             for each in columns.all
@@ -373,8 +373,8 @@ def shown_rows(task: ColumnTask, batch: RowBatch) -> pa.RecordBatch:
         schema=columns.arrow,
     )
     if bad and columns.malformed == "drop":
-        return made.filter(pa.array([at not in bad for at in range(batch.rows)]))
-    return made
+        return record_batch.filter(pa.array([at not in bad for at in range(batch.rows)]))
+    return record_batch
 
 
 def _own(task: ColumnTask, column: Column, batch: RowBatch) -> pa.Array:

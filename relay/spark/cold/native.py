@@ -249,10 +249,10 @@ class _Scan:
             self._read[f"f{field}"] = _TYPES[self._letters[field]]
             found.append(F.col(f"f{field}") == F.lit(value))
         for field, kind in self._form.classes.items():
-            made = self._values(field) if kind is CLASSES[self._letters[field]] else None
-            if made is None:
+            values = self._values(field) if kind is CLASSES[self._letters[field]] else None
+            if values is None:
                 return None
-            found.append(made.isNotNull())
+            found.append(values.isNotNull())
         return found
 
     def _values(self, field: int) -> Expression | None:

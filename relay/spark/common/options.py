@@ -319,10 +319,10 @@ _KNOWN: Final = {
 
 def _stores(read: OptionBag) -> tuple[tuple[str, ...], ...]:
     """The addresses of each daemon that is read, or of each store: by the first address it is known."""
-    said = _said_url(read)
-    if said is None:
+    text = _said_url(read)
+    if text is None:
         return (("",),)
-    stores = tuple([_store(each) for each in said.split(",")])
+    stores = tuple([_store(each) for each in text.split(",")])
     urls = [url for store in stores for url in store]
     for url in urls:
         if urls.count(url) > 1:
@@ -409,16 +409,16 @@ def _pattern(read: OptionBag) -> str:
 
 def _spaces(read: OptionBag) -> tuple[str, ...]:
     """The spaces that are read as one; a name may be a pattern, such as ``plant-*``."""
-    said = read.text("spaces")
-    if said is None:
+    text = read.text("spaces")
+    if text is None:
         return ()
     for other, why in (("space", "one dataspace"), ("topic", "a topic, which the space main has")):
         if read.has(other):
             raise UsageError(f"option {other} names {why}, and option spaces several: give one of them")
-    names = tuple([each.strip() for each in said.split(",")])
+    names = tuple([each.strip() for each in text.split(",")])
     for name in names:
         if not name or names.count(name) > 1:
-            raise UsageError(f"option spaces is {said!r}: names with commas are needed, each one once")
+            raise UsageError(f"option spaces is {text!r}: names with commas are needed, each one once")
     return names
 
 
@@ -434,10 +434,10 @@ def _peers(
 ) -> tuple[DaemonPeer, ...]:
     """Returns each space of each store, with the credentials of the options, else of this process's
     environment."""
-    said, files = read.text("token"), read.text("tokenFile")
-    if said is not None and files is not None:
+    given, files = read.text("token"), read.text("tokenFile")
+    if given is not None and files is not None:
         raise UsageError("token is a token and tokenFile a file that holds one: give one of them")
-    token = said if said is not None else read_token(files) if files is not None else default_token()
+    token = given if given is not None else read_token(files) if files is not None else default_token()
     default = Tls.default()
     tls = Tls(
         ca=read.text("tlsCa") or default.ca,

@@ -120,16 +120,16 @@ def _unknown(name: str, known: Mapping[str, Sequence[str]], verbs: Sequence[str]
 
     Spark lower-cases the names that it passes on, so an option of another verb is named as it is written.
     """
-    said = " and ".join(verbs)
+    verb_names = " and ".join(verbs)
     folded = {each.lower(): each for verb in verbs for each in known[verb]}
     listed = f"(known are {', '.join(sorted(each for each in folded.values() if each != 'path'))})"
     for other, names in known.items():
         for each in names:
             if each.lower() == name.lower():
-                return f"option {each} is one of dataspace {other}, unknown to {said} {listed}"
+                return f"option {each} is one of dataspace {other}, unknown to {verb_names} {listed}"
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     hint = f"; did you mean {folded[near[0]]}?" if near else ""
-    return f"option {name} is unknown to dataspace {said}{hint} {listed}"
+    return f"option {name} is unknown to dataspace {verb_names}{hint} {listed}"
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
@@ -217,12 +217,12 @@ def by_peer(names: tuple[str, ...], meaning: Callable[[str], T], text: str) -> t
     if "" in names:
         raise ValueError("one for all, where several spaces of several stores are read")
     try:
-        said = {_peer_name(name): meaning(str(each)) for name, each in json.loads(text).items()}
+        meanings = {_peer_name(name): meaning(str(each)) for name, each in json.loads(text).items()}
     except (json.JSONDecodeError, UsageError) as error:
         raise ValueError(f'JSON such as {{"tcp://HOST:PORT": 12}} ({error})') from None
-    if set(said) != set(names):
+    if set(meanings) != set(names):
         raise ValueError(f"JSON with one for each of {', '.join(names)} and no others")
-    return tuple([said[name] for name in names])
+    return tuple([meanings[name] for name in names])
 
 
 def _peer_name(text: str) -> str:

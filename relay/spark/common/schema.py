@@ -284,14 +284,14 @@ def columns(
     first = 1 if whole else 0  # the whole fact is captured before everything inside
     known = {name: (at, kind) for at, (name, kind) in enumerate(_captured(pattern), first)}
     arrow = to_arrow_schema(schema, timezone="UTC")
-    made = [
+    all_columns = [
         _own(field, arrow.field(field.name).type)
         if field.name in OWN
         else _captured_column(field, arrow.field(field.name).type, known, own)
         for field in schema.fields
     ]
     asked = capture(None, None, parsed(pattern)) if whole else parsed(pattern)
-    return Columns(tuple(made), arrow, asked, malformed)
+    return Columns(tuple(all_columns), arrow, asked, malformed)
 
 
 def parsed(pattern: str) -> Value:
@@ -361,7 +361,7 @@ def _captured_column(
 
 
 def _unfit(field: StructField, kind: str | None) -> str:
-    said = field.dataType.simpleString()
+    declared = field.dataType.simpleString()
     if kind is not None and kind in _OF_CLASS:
         allowed = [each().simpleString() for each, of in ATOMS.items() if of is ATOM_CLASSES[kind]]
         allowed += ["string"] if kind == "int" else []
@@ -370,7 +370,7 @@ def _unfit(field: StructField, kind: str | None) -> str:
         atoms = [each().simpleString() for each in ATOMS]
         allowed = compound.get(kind or "", [*atoms, "struct<…>", "array<…>", "map<string,…>"])
     return (
-        f"column {field.name} captures {kind or 'values of any class'} and the schema says {said}, "
+        f"column {field.name} captures {kind or 'values of any class'} and the schema says {declared}, "
         f"allowed are {', '.join(allowed)}"
     )
 

@@ -98,13 +98,13 @@ def condition(text: str, schema: StructType) -> Condition:
 def bounds(of: Condition, column: str) -> tuple[int, int | None]:
     """Returns bounds of a column of numbers: a condition is not true up to one, and not after the other."""
     after, upto = 0, None
-    for each in conjuncts(of):
-        if isinstance(each, Compared) and each.column == column and isinstance(each.literal, int):
-            at = each.literal
-            if each.sign in ("==", ">", ">="):
-                after = max(after, at if each.sign == ">" else at - 1)
-            if each.sign in ("==", "<", "<="):
-                end = at - 1 if each.sign == "<" else at
+    for conjunct in conjuncts(of):
+        if isinstance(conjunct, Compared) and conjunct.column == column and isinstance(conjunct.literal, int):
+            at = conjunct.literal
+            if conjunct.sign in ("==", ">", ">="):
+                after = max(after, at if conjunct.sign == ">" else at - 1)
+            if conjunct.sign in ("==", "<", "<="):
+                end = at - 1 if conjunct.sign == "<" else at
                 upto = end if upto is None else min(upto, end)
     return after, upto
 

@@ -69,10 +69,10 @@ class FactWriter:
         dead_letter: str | None = None,
     ) -> None:
         names = schema.fieldNames()
-        said: Value = None
+        parsed: Value = None
         if template is not None:
-            said = _parsed(template)
-            wanted = _named(said, names)
+            parsed = _parsed(template)
+            wanted = _named(parsed, names)
         else:
             wanted = [name for name in names if name not in RESERVED]
         if CHANGE_TYPE in names:
@@ -83,12 +83,12 @@ class FactWriter:
         self._kinds = places.get(CHANGE_TYPE)
         self._default = "send" if messages else "assert"
         self._dead_letter = dead_letter
-        self._required = _required(said, template, keys, places)
-        self.by = _key_pattern(said, label, wanted, keys, names) if keys else None
+        self._required = _required(parsed, template, keys, places)
+        self.by = _key_pattern(parsed, label, wanted, keys, names) if keys else None
         """The pattern whose captures are the key of a fact, or None."""
         width = len(self._columns) - (self._kinds is not None)
-        self._build = _builder(said, places) if template is not None else _labelled(label, width)
-        self._fields = _fields_of(said, places) if template is not None else (label, range(width))
+        self._build = _builder(parsed, places) if template is not None else _labelled(label, width)
+        self._fields = _fields_of(parsed, places) if template is not None else (label, range(width))
 
     def parts(self, batch: pa.RecordBatch) -> list[Part]:
         """Returns the additions and the retractions of the rows, each in their order.
@@ -196,10 +196,10 @@ Required: TypeAlias = tuple[int, frozenset[type], str]
 
 
 def _required(
-    said: Value, template: str | None, keys: Sequence[str], places: Mapping[str, int]
+    parsed: Value, template: str | None, keys: Sequence[str], places: Mapping[str, int]
 ) -> list[Required]:
     """What a template with classes asks of its columns, and what a key must not be."""
-    classes = dict(capture_classes(said)) if template is not None else {}
+    classes = dict(capture_classes(parsed)) if template is not None else {}
     required: list[Required] = [
         (places[name], frozenset([ATOM_CLASSES[kind]]), f"the {kind} that the template asks for")
         for name, kind in classes.items()
@@ -306,7 +306,7 @@ def _column(part: Value) -> str | None:
 
 
 def _key_pattern(
-    said: Value, label: str | None, wanted: Sequence[str], keys: Sequence[str], names: Sequence[str]
+    template: Value, label: str | None, wanted: Sequence[str], keys: Sequence[str], names: Sequence[str]
 ) -> Value:
     """The facts that have a key, with the key captured."""
     for name in keys:
@@ -315,7 +315,7 @@ def _key_pattern(
     if label is not None:
         fields = [capture(name) if name in keys else DISCARD for name in wanted if name not in RESERVED]
         return exact(Record(label, *fields))
-    return _only_keys(said, frozenset(keys))
+    return _only_keys(template, frozenset(keys))
 
 
 def _only_keys(part: Value, keys: frozenset[str]) -> Value:

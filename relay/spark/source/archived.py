@@ -36,11 +36,11 @@ def divided(
 ) -> tuple[list[ColdPlan], Span]:
     """Returns the plans of tasks that read the archived part of a span, and the rest of the span."""
     peer = options.peers[at]
-    made: list[ColdPlan] = []
+    plans: list[ColdPlan] = []
     if span.as_of is not None:
         if not is_archived(peer, span.as_of, now):
-            return made, span
-        made.append(ColdPlan(now.space, span.as_of, span.as_of, state=True, share=span.share))
+            return plans, span
+        plans.append(ColdPlan(now.space, span.as_of, span.as_of, state=True, share=span.share))
         span = Span(span.after, span.upto)
     upto = min(now.archived, span.upto)
     if span.after < upto:
@@ -48,11 +48,11 @@ def divided(
         assert cold is not None  # since something is archived
         count = -(-options.partitions // len(options.peers))
         if columns.traced:  # which columns do not have
-            made.append(ColdPlan(now.space, span.after, upto))
+            plans.append(ColdPlan(now.space, span.after, upto))
         else:
-            made += planned(cold.archive, columns.pattern, span.after, upto, count)
+            plans += planned(cold.archive, columns.pattern, span.after, upto, count)
         span = Span(upto, span.upto)
-    return made, span
+    return plans, span
 
 
 def cold_rows(

@@ -38,13 +38,13 @@ def check_erased(peer: DaemonPeer, options: StreamOptions, span: Span, space: st
     if erased <= known:
         return
     when = f"{datetime.fromtimestamp(erased / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    said = (
+    reason = (
         f"rows of epochs {span.after + 1} to {span.upto} were erased at {when}, since the query began: a "
         f"batch that is run again has others, and removals of rows that were read may be missing"
     )
     if options.fail_on_erasure:
-        raise RowsErased(f"{said} (failOnErasure=false goes on with what is left)")
-    log.warning("%s; going on with what is left, as failOnErasure=false asks", said)
+        raise RowsErased(f"{reason} (failOnErasure=false goes on with what is left)")
+    log.warning("%s; going on with what is left, as failOnErasure=false asks", reason)
 
 
 def _erased_in(peer: DaemonPeer, bound: float, span: Span, space: str) -> int:

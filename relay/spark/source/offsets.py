@@ -71,13 +71,13 @@ class Offset:
         >>> Offset(7, "s", OffsetOrigin("snapshot", 5)).json()
         {'epoch': 7, 'space': 's', 'from': {'snapshot': 5}}
         """
-        said: Json = {"epoch": self.epoch, "space": self.space}
+        form: Json = {"epoch": self.epoch, "space": self.space}
         if self.origin is not None:
             part = {"low": self.origin.low} if self.origin.low else {}
-            said["from"] = {self.origin.kind: self.origin.epoch, **part}
+            form["from"] = {self.origin.kind: self.origin.epoch, **part}
         if self.erased:
-            said["erased"] = self.erased
-        return said
+            form["erased"] = self.erased
+        return form
 
     @property
     def pending(self) -> OffsetOrigin | None:
@@ -113,21 +113,21 @@ class Span:
         return self.as_of is None and self.after >= self.upto
 
 
-def offset(said: Json) -> Offset:
+def offset(form: Json) -> Offset:
     """The offset that a text from a checkpoint means; ``DataLoss`` if it is none of ours."""
-    erased = said.get("erased")
+    erased = form.get("erased")
     if isinstance(erased, int):
-        return replace(offset({name: each for name, each in said.items() if name != "erased"}), erased=erased)
-    match said:
+        return replace(offset({name: each for name, each in form.items() if name != "erased"}), erased=erased)
+    match form:
         case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at), "low": int(low)}}:
             return Offset(epoch, space, OffsetOrigin("snapshot", at, low))
         case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at)}}:
             return Offset(epoch, space, OffsetOrigin("snapshot", at))
         case {"epoch": int(epoch), "space": str(space), "from": {"after": int(at)}}:
             return Offset(epoch, space, OffsetOrigin("after", at))
-        case {"epoch": int(epoch), "space": str(space)} if "from" not in said:
+        case {"epoch": int(epoch), "space": str(space)} if "from" not in form:
             return Offset(epoch, space)
-    raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
+    raise DataLoss(f"the checkpoint holds {form!r}, which is no offset of a dataspace")
 
 
 def beginning(start: Numbered, now: LogFrontier, *, fail: bool = True) -> Offset:
@@ -310,17 +310,17 @@ def place(offsets: Sequence[Offset], pattern: str, names: Sequence[str] = ()) ->
     >>> place([Offset(7, "s")], "p( $x )")
     {'epoch': 7, 'space': 's', 'pattern': 'p($x)'}
     """
-    said = unparse_pattern(parsed(pattern))
+    pattern_text = unparse_pattern(parsed(pattern))
     if names:
-        by_name = sorted(zip(names, offsets, strict=True), key=lambda each: each[0])
-        return {SPACES: {name: each.json() for name, each in by_name}, PATTERN: said}
+        by_name = sorted(zip(names, offsets, strict=True), key=lambda pair: pair[0])
+        return {SPACES: {name: each.json() for name, each in by_name}, PATTERN: pattern_text}
     if len(offsets) == 1:
-        return {**offsets[0].json(), PATTERN: said}
-    return {"daemons": [each.json() for each in offsets], PATTERN: said}
+        return {**offsets[0].json(), PATTERN: pattern_text}
+    return {"daemons": [each.json() for each in offsets], PATTERN: pattern_text}
 
 
 def offsets_of(
-    said: Json, urls: Sequence[str], pattern: str, identities: Callable[[], Sequence[str]]
+    form: Json, urls: Sequence[str], pattern: str, identities: Callable[[], Sequence[str]]
 ) -> Sequence[Offset | None]:
     """The offsets that a text from a checkpoint means; None for a daemon that the query has not read yet.
 
@@ -328,14 +328,14 @@ def offsets_of(
     ``identities`` asks them.  Raises ``UsageError`` for the checkpoint of another pattern or of a daemon that
     is not read any more, and ``DataLoss`` for a text that is none of ours.
     """
-    kept = _kept(said, pattern)
+    kept = _kept(form, pattern)
     if SPACES in kept:
         raise UsageError(
             "the checkpoint is of option spaces, which the query has not: give it a checkpoint of its own"
         )
     several = kept.get("daemons", [kept])
     if not isinstance(several, list):
-        raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
+        raise DataLoss(f"the checkpoint holds {form!r}, which is no offset of a dataspace")
     known = [offset(each) for each in several]
     if len(known) == len(urls):
         return known
@@ -350,13 +350,13 @@ def offsets_of(
     )
 
 
-def offsets_by_name(said: Json, names: Sequence[str], pattern: str) -> list[Offset | None]:
+def offsets_by_name(form: Json, names: Sequence[str], pattern: str) -> list[Offset | None]:
     """The offsets of spaces; None for a space that the query has not read yet.
 
     Raises as ``offsets_of``, and ``UsageError`` for the checkpoint of a space that is not read any more: its
     place would be lost.
     """
-    found = _kept(said, pattern).get(SPACES)
+    found = _kept(form, pattern).get(SPACES)
     if not isinstance(found, dict):
         raise UsageError(
             "the checkpoint is of a query without option spaces: give this query a checkpoint of its own"
@@ -370,10 +370,10 @@ def offsets_by_name(said: Json, names: Sequence[str], pattern: str) -> list[Offs
     return [offset(found[name]) if name in found else None for name in names]
 
 
-def _kept(said: Json, pattern: str) -> Json:
+def _kept(form: Json, pattern: str) -> Json:
     """What a text says beside its pattern, which must be this one."""
-    kept = {name: value for name, value in said.items() if name != PATTERN}
-    before, now = said.get(PATTERN), unparse_pattern(parsed(pattern))
+    kept = {name: value for name, value in form.items() if name != PATTERN}
+    before, now = form.get(PATTERN), unparse_pattern(parsed(pattern))
     if before != now:
         raise UsageError(
             f"the checkpoint is of the pattern {before}, the query asks for {now}: "

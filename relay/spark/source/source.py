@@ -171,11 +171,11 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acknowledge(self, done: Sequence[offsets.Offset | None]) -> None:
         reader, reading = self._options.reader, reading_of(self._options.topic)
         if reader is not None:
-            for at, (peer, each) in enumerate(zip(self._options.peers, done, strict=True)):
+            for at, (peer, last) in enumerate(zip(self._options.peers, done, strict=True)):
                 if (
-                    each is not None and each not in self._done[at : at + 1]
+                    last is not None and last not in self._done[at : at + 1]
                 ):  # a daemon that is away has told nothing that could be done with
-                    says = partial(reading.acknowledge, reader=reader, epoch=each.reached, space=each.space)
+                    says = partial(reading.acknowledge, reader=reader, epoch=last.reached, space=last.space)
                     asked(peer, self._options.connect_timeout, says)
             self._done = done
 
@@ -231,13 +231,13 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _place(self, of: Sequence[offsets.Offset]) -> Json:
         return place(of, self._options.pattern, names_of(self._options))
 
-    def _offsets(self, said: Json) -> Sequence[offsets.Offset | None]:
+    def _offsets(self, form: Json) -> Sequence[offsets.Offset | None]:
         names = names_of(self._options)
         if names:
-            return offsets_by_name(said, names, self._options.pattern)
+            return offsets_by_name(form, names, self._options.pattern)
         peers = self._options.peers
         return offsets_of(
-            said,
+            form,
             [peer.url for peer in peers],
             self._options.pattern,
             lambda: [f.space for f in self._watch.now()],
@@ -331,12 +331,12 @@ class ChangesReader(DataSourceReader):
         """Returns the epochs of each daemon; raises ``Refused`` for what the token may not observe."""
         options = self._options
         check_rights(options, self.columns)
-        made: list[InputPartition] = []
+        work: list[InputPartition] = []
         for at, now in enumerate(watch(options).now()):
             span = self._span(at, now)
             if not span.empty:
-                made += partitions_of(SpanPartition(at, span, now.space), options, self.columns)
-        return made
+                work += partitions_of(SpanPartition(at, span, now.space), options, self.columns)
+        return work
 
     def span(self, at: int) -> tuple[Span, SourceFrontier]:
         """Returns what is to be read of one daemon now, and how far that is."""
@@ -398,14 +398,14 @@ class SpanPartition(InputPartition):
 
 def columns_of(options: StreamOptions | ReadOptions, schema: StructType) -> Columns:
     """The columns that the options and a schema ask for; raises as ``columns`` does."""
-    made = columns(
+    result = columns(
         options.pattern,
         schema,
         include_value=options.include_value,
         malformed=options.malformed,
         topic=options.topic is not None,
     )
-    return replace(made, where=condition(options.where, schema)) if options.where else made
+    return replace(result, where=condition(options.where, schema)) if options.where else result
 
 
 class ArchivedPartition(InputPartition):
@@ -420,12 +420,12 @@ def rows_of(
     partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, those for which the option ``where`` is true."""
-    made = _all_rows_of(partition, options, columns)
+    batches = _all_rows_of(partition, options, columns)
     where = columns.where
     if where is None:
-        yield from made
+        yield from batches
     else:
-        yield from filter(len, (kept(where, batch) for batch in made))
+        yield from filter(len, (kept(where, batch) for batch in batches))
     spare_collections()
 
 
@@ -461,17 +461,17 @@ def partitions_of(
     if left is None or left.empty:
         return []
     count = -(-options.partitions // len(options.peers))
-    made: list[InputPartition] = []
-    for each in StateDivider(peer, options, columns, now).divided(left, count):
-        rest = each
+    work: list[InputPartition] = []
+    for portion in StateDivider(peer, options, columns, now).divided(left, count):
+        rest = portion
         if now.archived:
             from relay.spark.source import archived  # loaded where there is an archive
 
-            plans, rest = archived.divided(part.at, each, now, options, columns)
-            made += [ArchivedPartition(part.at, plan) for plan in plans]
+            plans, rest = archived.divided(part.at, portion, now, options, columns)
+            work += [ArchivedPartition(part.at, plan) for plan in plans]
         if not rest.empty:
-            made += [SpanPartition(part.at, piece, space) for piece in offsets.divided(rest, count, now.gaps)]
-    return made
+            work += [SpanPartition(part.at, piece, space) for piece in offsets.divided(rest, count, now.gaps)]
+    return work
 
 
 def watch(options: StreamOptions | ReadOptions) -> FrontierWatch[SourceFrontier]:

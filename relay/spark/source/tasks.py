@@ -419,7 +419,7 @@ def batch(block: Block, columns: Columns, *, peer: DaemonPeer | None = None) -> 
     """One block as a record batch; O(rows), nearly all of it in Arrow."""
     own = _own_columns(block, columns, peer)
     bad: set[int] = set()
-    made = pa.RecordBatch.from_arrays(
+    record_batch = pa.RecordBatch.from_arrays(
         [
             own[column.name]() if column.capture is None else _captured(column, block, columns.malformed, bad)
             for column in columns.all
@@ -427,8 +427,8 @@ def batch(block: Block, columns: Columns, *, peer: DaemonPeer | None = None) -> 
         schema=columns.arrow,
     )
     if bad and columns.malformed == "drop":
-        return made.filter(pa.array([at not in bad for at in range(len(block))]))
-    return made
+        return record_batch.filter(pa.array([at not in bad for at in range(len(block))]))
+    return record_batch
 
 
 def _own_columns(
@@ -452,8 +452,8 @@ def _own_columns(
         return _compute().subtract(_ascending(len(block)), _repeated(offsets, totals, pa.int64()))
 
     def times() -> pa.Array:
-        each = pa.array(block.coordinates, columns.arrow.field(TIME).type)  # type: ignore[attr-defined]  # a topic's
-        return each.take(_repeated(range(len(totals)), totals, pa.int64()))
+        coordinates = pa.array(block.coordinates, columns.arrow.field(TIME).type)  # type: ignore[attr-defined]  # a topic's
+        return coordinates.take(_repeated(range(len(totals)), totals, pa.int64()))
 
     return {
         CHANGE_TYPE: kinds,

@@ -50,13 +50,13 @@ def add_bytecode(archive: Path) -> int:
     """
     try:
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
-            made = Path(scratch) / archive.name
-            shutil.copy2(archive, made)
-            ZipFile(made).close()  # "a" would begin a new one where there is none
-            with ZipFile(made, "a", ZIP_DEFLATED) as copy:
+            scratch_copy = Path(scratch) / archive.name
+            shutil.copy2(archive, scratch_copy)
+            ZipFile(scratch_copy).close()  # "a" would begin a new one where there is none
+            with ZipFile(scratch_copy, "a", ZIP_DEFLATED) as copy:
                 count = sum(1 for _ in _added(copy, archive, Path(scratch)))
             if count:
-                os.replace(made, archive)
+                os.replace(scratch_copy, archive)
             return count
     except (OSError, BadZipFile) as error:
         raise UsageError(f"no bytecode for {archive}: {error}") from error

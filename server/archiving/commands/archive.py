@@ -98,8 +98,8 @@ def _print_archive(archive: Archive, *, as_json: bool) -> None:
     manifest, topic = archive.manifest, archive.manifest.topic
     if as_json:
         names = ("space", "identity", "version", "first", "upto", "missing")
-        said = {"archive": archive.shown} | {name: getattr(manifest, name) for name in names}
-        write(json_line(said | _numbers(archive)))
+        fields = {"archive": archive.shown} | {name: getattr(manifest, name) for name in names}
+        write(json_line(fields | _numbers(archive)))
         return
     if archive.place.topic:
         name = archive.place.topic if topic is None else unparse(topic.name)
@@ -140,8 +140,8 @@ def verify(args: argparse.Namespace) -> int:
 def _verify(archive: Archive, *, deep: bool, as_json: bool) -> bool:
     found = (verify_topic if archive.place.topic else verify_archive)(archive, deep=deep)
     if as_json:
-        said = {name: getattr(found, name) for name in ArchiveVerdict.__slots__}
-        write(json_line(said | _numbers(archive)))
+        fields = {name: getattr(found, name) for name in ArchiveVerdict.__slots__}
+        write(json_line(fields | _numbers(archive)))
         return not found.damages and not found.waiting
     topic = archive.manifest.topic
     if archive.place.topic:
@@ -224,8 +224,8 @@ def files(args: argparse.Namespace) -> int:
     for (first, last), file in found:
         address = objects.address(archive.name(file.path))
         if args.json:
-            said = {"file": address, "first": first, "last": last}
-            write(json_line(said | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
+            fields = {"file": address, "first": first, "last": last}
+            write(json_line(fields | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
         else:
             write(address)
     return 0

@@ -49,7 +49,7 @@ def erase_past(args: argparse.Namespace) -> int:
 
 def _by_daemon(args: argparse.Namespace, before: int) -> int:
     asked = {"pattern": parse_pattern(args.pattern), "before": before, "wait": WAIT}
-    told = ""
+    previous = ""
     with connect_short(args) as space:
         while True:
             answer = space.request("erase", asked)
@@ -57,9 +57,9 @@ def _by_daemon(args: argparse.Namespace, before: int) -> int:
             if answer["done"]:
                 break
             now = str(answer["error"]) or "the daemon archives and erases"
-            if now != told:
+            if now != previous:
                 say(f"not done yet: {now}")
-                told = now
+                previous = now
     counts = {str(name): count for name, count in answer.pairs() if isinstance(count, int)}
     del counts["done"]
     _warn_of_tables(str(answer["tables_error"]) if "tables_error" in answer else "")

@@ -139,5 +139,5 @@ def _facts(printed: bytes) -> list[Value]:
 def _epoch_of(job: Job) -> EpochChanges:
     """Returns a job as the change that it is."""
     rows, names = [job.captures], tuple(job.named)
-    came, said = ([], rows) if job.is_message else (rows, [])
-    return EpochChanges(job.epoch, job.micros, job.epoch, names, came, said, [])
+    came, sent = ([], rows) if job.is_message else (rows, [])
+    return EpochChanges(job.epoch, job.micros, job.epoch, names, came, sent, [])

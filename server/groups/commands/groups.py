@@ -117,25 +117,25 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(each: Fields) -> tuple[str, ...]:
-    oldest = each["oldest_seconds"]
+def _cells(group: Fields) -> tuple[str, ...]:
+    oldest = group["oldest_seconds"]
     assert isinstance(oldest, float)  # by WIRE.md
     return (
-        tame(str(each["group"])),
-        *[str(each[name]) for name in ("members", "out", "undone", "dead")],
-        since_text(oldest) if each["undone"] else "-",
-        str(each["behind"]),
-        _state(each),
-        tame(str(each["pattern"])),
+        tame(str(group["group"])),
+        *[str(group[name]) for name in ("members", "out", "undone", "dead")],
+        since_text(oldest) if group["undone"] else "-",
+        str(group["behind"]),
+        _state(group),
+        tame(str(group["pattern"])),
     )
 
 
-def _state(each: Fields) -> str:
-    if each["paused"]:
+def _state(group: Fields) -> str:
+    if group["paused"]:
         return "paused"
-    if each.get("topic_ended"):
+    if group.get("topic_ended"):
         return "topic ended"
-    return "cannot read" if each.get("cannot_read") else "runs"
+    return "cannot read" if group.get("cannot_read") else "runs"
 
 
 def _out(args: argparse.Namespace) -> int:
@@ -143,9 +143,9 @@ def _out(args: argparse.Namespace) -> int:
     out = found["deliveries"]
     assert isinstance(out, tuple)  # by WIRE.md
     rows: list[tuple[str, ...]] = []
-    for each in out:
-        assert isinstance(each, tuple)  # as above
-        epoch, position, _, attempt, member, left, item = each
+    for delivery in out:
+        assert isinstance(delivery, tuple)  # as above
+        epoch, position, _, attempt, member, left, item = delivery
         name = f"{epoch!r}.{position!r}"
         if args.json:
             write(

@@ -49,8 +49,8 @@ def bury(hosted: HostedSpace, group: WorkGroup, item: Item, reason: str) -> bool
                 logger.error("group %r of space %s is paused: %s", group.name, hosted.name, why)
                 redefine(hosted, group, replace(group.options, paused=why))
             return False
-        said = (reason[:REASON], item.attempts, time_of(item.time), item.kind)
-        fact = Record(DEAD, group.name, *item.at, item.value, *said)
+        details = (reason[:REASON], item.attempts, time_of(item.time), item.kind)
+        fact = Record(DEAD, group.name, *item.at, item.value, *details)
         note = of_group(DONE, done_fields(group.name, [item.at]))
         hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])
     except (Refused, LogFailed, Closed) as error:

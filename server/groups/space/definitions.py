@@ -101,7 +101,7 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
                 state.undone[at] = Item(at, epoch.time, value, is_message=False)
         return [of_group(GROUP, state.checkpoint(0))]
 
-    made = hosted.commit(OWNER + options.group, defining(hosted, options.group, fact), notes=noted)
+    definition = hosted.commit(OWNER + options.group, defining(hosted, options.group, fact), notes=noted)
     if account is not None:
         account.take("groups")
         groups.accounts[options.group] = account
@@ -109,7 +109,7 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
     if group is None:  # a defect, which is in the log of the daemon
         groups.check_served(options.group)
         raise Refused("group-failed", f"group {options.group!r} was made and has no definition")
-    group.defined = made.number
+    group.defined = definition.number
     return group
 
 
@@ -148,11 +148,11 @@ async def _begin_in(groups: SpaceGroups, topic: StepLog, begin: Start) -> int:
         return topic.completed_durable
     after, newest = max(0, begin - 1), topic.completed_durable
     if after > newest:
-        said = f"epoch {begin} of topic {topic.topic.name!r} is still to come, the newest is {newest}"
-        raise Refused("epoch-ahead", said)
+        reason = f"epoch {begin} of topic {topic.topic.name!r} is still to come, the newest is {newest}"
+        raise Refused("epoch-ahead", reason)
     if after < (oldest := await groups.topics.oldest(topic)) - 1:
-        said = f"epoch {after + 1} of topic {topic.topic.name!r} is not retained, the oldest is {oldest}"
-        raise Refused("epoch-gone", said)
+        reason = f"epoch {after + 1} of topic {topic.topic.name!r} is not retained, the oldest is {oldest}"
+        raise Refused("epoch-gone", reason)
     return after
 
 
@@ -267,13 +267,13 @@ def _check_same(groups: SpaceGroups, group: WorkGroup, options: ConsumeOptions) 
     topic = group.options.topic
     if options.topic is not None and options.topic != topic:
         has = f"topic {topic!r}" if topic else "facts and messages of the space"
-        said = f"group {group.name!r} divides {has}, not topic {options.topic!r:.300}"
-        raise Refused("group-differs", said)
+        reason = f"group {group.name!r} divides {has}, not topic {options.topic!r:.300}"
+        raise Refused("group-differs", reason)
     if options.topic is not None and not options.holding:
         _check_not_another(groups, group)
     elif options.pattern is not None and topic:
-        said = f"group {group.name!r} divides topic {topic!r}; state topic={topic!r} beside the pattern"
-        raise Refused("group-differs", said)
+        reason = f"group {group.name!r} divides topic {topic!r}; state topic={topic!r} beside the pattern"
+        raise Refused("group-differs", reason)
     if options.pattern is not None and not same(options.pattern, group.pattern):
         raise Refused(
             "group-differs",

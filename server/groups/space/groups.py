@@ -417,8 +417,8 @@ class SpaceGroups(SettledGroups):
             raise Refused("no-group", f"group {group.name!r:.80} was deleted meanwhile, and made again")
         limit = self.hosted.limits.group_members
         if len(group.core.members) >= limit and member.holder not in group.core.members:
-            said = f"{len(group.core.members)} members, the limit is limits.group_members={limit}"
-            raise Refused("limit", said)
+            excess = f"{len(group.core.members)} members, the limit is limits.group_members={limit}"
+            raise Refused("limit", excess)
         if group.failure:
             holding = ()
         try:
@@ -445,7 +445,7 @@ class SpaceGroups(SettledGroups):
         core.join(member)
         group.awaited.discard(owner)
         kept: list[tuple[int, int, int, int]] = []
-        for token, at in sorted(named.items(), key=lambda each: each[1]):
+        for token, at in sorted(named.items(), key=lambda pair: pair[1]):
             mine = member.out.get(token) or core.adopt(at, token, member)
             if mine is not None and mine.item.at == at:
                 kept.append((*at, token, mine.token))

@@ -386,8 +386,8 @@ class IndexChange:
             return
         at = self._index.at(value)
         if at is NO_KEY:
-            said = f"{value!r:.80} does not match {self._index.by!r:.80}, which gives the key"
-            raise Refused("bad-request", said)
+            reason = f"{value!r:.80} does not match {self._index.by!r:.80}, which gives the key"
+            raise Refused("bad-request", reason)
         before = self._wanted.get(at)
         if before is None:  # as mostly, and a million keys need no counts of their own
             self._wanted[at] = (verb, value)
