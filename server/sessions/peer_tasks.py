@@ -9,13 +9,13 @@ import trio
 
 
 class PeerTasks:
-    """The tasks of one peer; ``run`` runs one that a feature starts, and fences it.
+    """The tasks of one peer; ``run_task`` runs one that a feature starts, with a fence.
 
     A peer whose packets can all be acted on at once has none.
     """
 
-    def __init__(self, run: Callable[..., Awaitable[None]]) -> None:
-        self._run = run
+    def __init__(self, run_task: Callable[..., Awaitable[None]]) -> None:
+        self._run_task = run_task
         self._nursery: trio.Nursery | None = None
         self.serving: trio.CancelScope | None = None
         """The scope of the task that serves the peer, while there is one, or was one at its end."""
@@ -31,7 +31,7 @@ class PeerTasks:
         if self._nursery is None:
             self._due.append((function, *args))
             return False
-        self._nursery.start_soon(self._run, function, *args)
+        self._nursery.start_soon(self._run_task, function, *args)
         return True
 
     def expect(self) -> None:
@@ -43,7 +43,7 @@ class PeerTasks:
         self._nursery = nursery
         due, self._due = self._due, []
         for function, *args in due:
-            nursery.start_soon(self._run, function, *args)
+            nursery.start_soon(self._run_task, function, *args)
 
     @property
     def are_done(self) -> bool:

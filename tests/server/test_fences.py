@@ -25,9 +25,7 @@ OTHERS: Final = {
     "cluster/database/contact.py connection.run": "spaces/keeping.py keep",  # a task within ``link.run``
     "cluster/database/store.py self._measure": DAEMON + "it asks the database for its clock",
     "daemon/daemon.py _run": "spaces/keeping.py keep",  # as ``HostedSpace.run`` begins nothing else
-    "daemon/daemon.py accept": "connections/listeners.py _admit",
-    "cluster/directory/followers.py self._take_hints": "spaces/keeping.py keep",  # a task within ``link.run``
-    "cluster/directory/followers.py self._keep_in_touch": "spaces/keeping.py keep",
+    "cluster/followers.py self._accept": "connections/listeners.py _admit",
     "cluster/directory/readers.py self._keep": DAEMON + "it runs in the supervisor of daemons",
     "daemon/reloading.py daemon.accept_on": "connections/listeners.py _admit",
     "daemon/reloading.py daemon.parts[HOSTING].run": DAEMON + "code of actors is fenced by their engine",
@@ -62,7 +60,7 @@ def _begun() -> Iterator[str]:
     """Yields the tasks that files of the daemon begin, in nurseries and by aliases of ``start_soon``."""
     for path in sorted(TOP.rglob("*.py")):
         name = path.relative_to(TOP).as_posix()
-        if name.startswith("cli/") or "/commands/" in name:
+        if name.startswith(("cli/", "copies/")) or "/commands/" in name or name.endswith("command.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not node.args:
