@@ -18,7 +18,7 @@ core     42064  index/ dataspace/ relay/ server/
 groups    3163  relay/groups/ server/groups/
 topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4073  relay/archive/ relay/objects/ server/archiving/
-cluster   2624  relay/store/postgres/ server/cluster/
+cluster   2625  relay/store/postgres/ server/cluster/
 hosting   3250  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1336  relay/backup/ server/copies/
