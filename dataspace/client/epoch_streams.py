@@ -155,15 +155,15 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     async def each(self, function: Callable[[EpochChanges], object]) -> None:
         """Calls a plain function with each whole epoch; see ``Observation.each``."""
         check_sync(function, "each", instead=ITERATE)
-        each = Handover(function, deque(), split=False)
+        handover = Handover(function, deque(), split=False)
         try:
-            await self.hand_over(each)
+            await self.hand_over(handover)
         except EndOfStream:
             return
-        if each.error is not None:
-            raise each.error
+        if handover.error is not None:
+            raise handover.error
 
-    async def hand_over(self, each: Handover) -> None:
+    async def hand_over(self, handover: Handover) -> None:
         """Returns when the function has raised an exception; raises what a read raises at the end.
 
         Epochs that came before, or for which a visit had no time, are passed by this task; all others where
@@ -174,33 +174,33 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         await self._line.wait_turn(ticket)
         try:
             while True:
-                self._call_with_items(each, perf_counter() + VISIT)
-                if each.error is not None:
+                self._call_with_items(handover, perf_counter() + VISIT)
+                if handover.error is not None:
                     return
-                if each.items or self._held:
+                if handover.items or self._held:
                     await loop().checkpoint()
                 elif self._end is not None:
                     raise self._end.next()
                 elif self._over or self._stream is None:
                     await self._fetch_once()
                 else:
-                    await self._stand_by(each)
+                    await self._stand_by(handover)
         finally:
-            self._pay(each)
+            self._pay(handover)
             self._line.leave(ticket)
 
-    async def _stand_by(self, each: Handover) -> None:
+    async def _stand_by(self, handover: Handover) -> None:
         """Waits while the function is called where epochs are decoded."""
-        each.wake = loop().event()
-        self._each = each
+        handover.wake = loop().event()
+        self._each = handover
         try:
-            await each.wake.wait()
+            await handover.wake.wait()
         finally:
             self._each = None
 
-    def _call_with_items(self, each: Handover, until: float) -> None:
+    def _call_with_items(self, handover: Handover, until: float) -> None:
         """Calls the function with one item after the other, until a time on the clock of ``perf_counter``."""
-        items, function, held = each.items, each.function, self._held
+        items, function, held = handover.items, handover.function, self._held
         late = False
         try:
             while True:
@@ -211,38 +211,38 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
                     late = perf_counter() > until
                     if late and items:
                         return
-                self._pay(each)
+                self._pay(handover)
                 if late or not held:
                     return
                 epoch = held.popleft()
-                each.due = self._costs.popleft()
+                handover.due = self._costs.popleft()
                 if self._reserved:
                     self._reserved -= 1
-                if each.split:
+                if handover.split:
                     items.extend(epoch)
                 else:
                     items.append(epoch)
         except Exception as error:  # noqa: BLE001  # the task of ``each`` raises it
-            each.error = own_error(error, "each")
+            handover.error = own_error(error, "each")
             items.clear()
-            self.abort_nowait(each.error)
+            self.abort_nowait(handover.error)
         except BaseException as error:  # noqa: BLE001  # the same: it is not meant for the connection's task
-            each.error = error
+            handover.error = error
             items.clear()
             self.abort_nowait()
 
-    def _pay(self, each: Handover) -> None:
+    def _pay(self, handover: Handover) -> None:
         """Releases the credit of the epoch in work."""
-        due, each.due = each.due, None
+        due, handover.due = handover.due, None
         if due is not None and self._window.take(*due):
             self._want(len(self._line))
 
-    def _visit(self, each: Handover) -> None:
+    def _visit(self, handover: Handover) -> None:
         """Calls the function where epochs are decoded; after a long visit its task does the rest."""
         until = self._session.uplink.began + VISIT
         if perf_counter() < until:
-            self._call_with_items(each, until)
-        if self._held or each.items:
+            self._call_with_items(handover, until)
+        if self._held or handover.items:
             self._wake()
 
     def _wake(self) -> None:

@@ -90,20 +90,20 @@ class Observation(AsyncOnly, Source[Change], Iteration[Change]):
         check_sync(function, "each", instead=ITERATE)
         ticket = self._line.join()
         await self._line.wait_turn(ticket)
-        each = Handover(function, self._held, split=True)
+        handover = Handover(function, self._held, split=True)
         try:
             self._reserved = 0
-            await self._epochs.hand_over(each)
+            await self._epochs.hand_over(handover)
         except Exception as error:  # noqa: BLE001  # what the epochs have to say; raised below
             self._finish(End.met(error))
         else:
-            failure = each.error
+            failure = handover.error
             self._finish(End(failure if isinstance(failure, Exception) else True, dropped=True))
         finally:
             self._line.leave(ticket)
         self._settle()
-        if each.error is not None:
-            raise each.error
+        if handover.error is not None:
+            raise handover.error
         end = self._ended()
         if not isinstance(end, EndOfStream):
             raise end

@@ -196,9 +196,9 @@ def _one_of(known: dict[Any, Any]) -> Check:
 
 def _either(checks: Sequence[Check]) -> Check:
     def check(value: Value) -> Any:
-        for each in checks:
+        for alternative in checks:
             try:
-                return each(value)
+                return alternative(value)
             except TypeError:
                 pass
         raise TypeError

@@ -92,14 +92,14 @@ def add_arguments(
 
     Unless ``demanding``, none of a set needs to be given.
     """
-    made: dict[str, argparse._ActionsContainer] = {"": parser}
-    for each in arguments:
-        key = each.title or each.instead
-        if key not in made and each.title:
-            made[key] = parser.add_argument_group(each.title)
-        elif key not in made:
-            made[key] = parser.add_mutually_exclusive_group(required=demanding and key.endswith("!"))
-        made[key].add_argument(*each.names, **each.settings)
+    containers: dict[str, argparse._ActionsContainer] = {"": parser}
+    for argument in arguments:
+        key = argument.title or argument.instead
+        if key not in containers and argument.title:
+            containers[key] = parser.add_argument_group(argument.title)
+        elif key not in containers:
+            containers[key] = parser.add_mutually_exclusive_group(required=demanding and key.endswith("!"))
+        containers[key].add_argument(*argument.names, **argument.settings)
 
 
 def options_of(arguments: tuple[Argument, ...]) -> Iterator[str]:

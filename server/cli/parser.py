@@ -91,7 +91,7 @@ def parser(only: str = "", lent: argparse.Namespace | None = None) -> argparse.A
     for row in ROWS:
         if only not in ("", row.command):
             continue
-        made = (verbs if row.verb else commands).add_parser(
+        subparser = (verbs if row.verb else commands).add_parser(
             row.verb or row.command,
             help=row.help,
             description=row.description,
@@ -101,15 +101,15 @@ def parser(only: str = "", lent: argparse.Namespace | None = None) -> argparse.A
             ),
             allow_abbrev=False,
         )
-        made.set_defaults(row=row)
+        subparser.set_defaults(row=row)
         if not row.run:
-            verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+            verbs = subparser.add_subparsers(dest="verb", metavar="VERB", required=True)
         elif lent is None:
-            made.set_defaults(lent=None)
-            add_arguments(made, row.all_arguments)
+            subparser.set_defaults(lent=None)
+            add_arguments(subparser, row.all_arguments)
         else:
-            made.set_defaults(**{name: getattr(lent, name) for name in LENT})
-            add_arguments(made, row.arguments, demanding=False)
+            subparser.set_defaults(**{name: getattr(lent, name) for name in LENT})
+            add_arguments(subparser, row.arguments, demanding=False)
     return top
 
 
@@ -165,25 +165,25 @@ class _Parser(argparse.ArgumentParser):
             which = f", which are {', '.join(choices)}" if len(choices) <= FEW else ""
             hint = _near(found[2], choices) or ("" if which else f"; see {self.prog} --help")
             return f"{found[2]!r} is no {found[1].lower()}{which}{hint}"
-        said = message.removeprefix("argument ").replace("with argument ", "with ")
-        if said.endswith(": expected one argument"):
-            (option,) = _first_names(said.removesuffix(": expected one argument"))
+        text = message.removeprefix("argument ").replace("with argument ", "with ")
+        if text.endswith(": expected one argument"):
+            (option,) = _first_names(text.removesuffix(": expected one argument"))
             return f"{option} needs a value"
-        return said
+        return text
 
 
 def _unrecognized(row: Command, words: list[str]) -> str:
     """Returns what words that a command does not take may have been meant for."""
-    said = " ".join(words)
+    text = " ".join(words)
     wrong = words[0].split("=")[0]
     see = f"; see dataspace {row.name} --help"
     if not wrong.startswith("-"):
-        return f"{said} is too much: what has blanks or parentheses is in quotes{see}"
-    said = f"unrecognized arguments: {said}"
+        return f"{text} is too much: what has blanks or parentheses is in quotes{see}"
+    text = f"unrecognized arguments: {text}"
     having = [each.name for each in ROWS if wrong in options_of(each.all_arguments)]
     if having:
-        return f"{said}; it is an option of dataspace {having[0]}"
-    return said + (_near(wrong, ["--help", *options_of(row.all_arguments)]) or see)
+        return f"{text}; it is an option of dataspace {having[0]}"
+    return text + (_near(wrong, ["--help", *options_of(row.all_arguments)]) or see)
 
 
 def _first_names(options: str) -> list[str]:

@@ -153,19 +153,19 @@ def expectations(args: argparse.Namespace, concerned: Iterable[Value] = ()) -> l
 
     Raises ``UsageError`` for a pattern that captures where it is only asked whether there is a match.
     """
-    made: list[Expectation] = []
+    expected: list[Expectation] = []
     for text in args.expect or ():
         pattern = parsed(text)
         if capture_names(pattern):
             raise UsageError(
                 f"--expect {text:.200}: it is only asked whether there is a match: write _ for $NAME"
             )
-        made.append(exactly(pattern, [()]))
-    made += [absent(_whole(parsed(text))) for text in args.absent or ()]
+        expected.append(exactly(pattern, [()]))
+    expected += [absent(_whole(parsed(text))) for text in args.absent or ()]
     since: int | None = getattr(args, "unchanged_since", None)
     if since is not None:
-        made += [unchanged(_whole(pattern), since=since) for pattern in concerned]
-    return made
+        expected += [unchanged(_whole(pattern), since=since) for pattern in concerned]
+    return expected
 
 
 def check_single(expected: Sequence[Expectation], parts: int) -> None:

@@ -141,10 +141,10 @@ class Followers:
         """Notes how far a follower is, and returns where clients find this daemon."""
         await trio.lowlevel.checkpoint()
         if not peer.trusted:
-            said = (
+            reason = (
                 f"followers report on the socket {SOCKET} in the data directory, or as members of the store"
             )
-            raise Refused("not-allowed", said)
+            raise Refused("not-allowed", reason)
         known = self._known.get(peer.number)
         if known is None:
             known = self._enter(peer, arguments)

@@ -125,12 +125,12 @@ async def _run(
             return
         for address in addresses:
             is_admin = config.admin is not None and address is addresses[-1]
-            said = (
+            notice = (
                 f"metrics and health at {address}"
                 if is_admin
                 else f"listening on {address}, data in {config.data}"
             )
-            print(f"dataspace: {said}", flush=True)
+            print(f"dataspace: {notice}", flush=True)
         for page in filter(None, map(page_of, addresses)):
             print(f"dataspace: inspector at {page}", flush=True)
         nursery.start_soon(readers.run, ending)

@@ -224,11 +224,11 @@ class Daemon(DaemonState):
                 peer.dismiss("behind", "this follower was too far behind its leader", hosted.leader.url)
 
     def _hosted(
-        self, its: SpaceConfig, log: Log | FollowedLog, filled: FilledSpace | None = None
+        self, space: SpaceConfig, log: Log | FollowedLog, filled: FilledSpace | None = None
     ) -> HostedSpace:
         config = self.config
-        flows = {each.title: made_flow(each) for each in config.flows if each.space == its.name}
-        return HostedSpace(its, log, config.limits, self._surroundings, HostedFlows(flows), filled)
+        flows = {each.title: made_flow(each) for each in config.flows if each.space == space.name}
+        return HostedSpace(space, log, config.limits, self._surroundings, HostedFlows(flows), filled)
 
     def _join(self, hosted: HostedSpace) -> None:
         """Adds to a space what features do there."""

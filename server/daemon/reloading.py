@@ -96,11 +96,11 @@ async def reload_on_hangup(
         task_status.started()
         async for _ in signals:
             try:
-                said = reload(daemon, read())
+                result = reload(daemon, read())
             except DataspaceError as error:
-                said = f"the configuration is not taken: {error}"
-            daemon.watch.acted("reloaded", said)
-            print(f"dataspace: SIGHUP, {said}", file=sys.stderr, flush=True)
+                result = f"the configuration is not taken: {error}"
+            daemon.watch.acted("reloaded", result)
+            print(f"dataspace: SIGHUP, {result}", file=sys.stderr, flush=True)
 
 
 def reload(daemon: Daemon, config: Config) -> str:
@@ -139,13 +139,13 @@ def reload(daemon: Daemon, config: Config) -> str:
     changed += changed_log
     ended = _expel(daemon)
     counts = f"{_counted('token', len(daemon.keys))}, {_counted('session', ended)} ended"
-    told = [f"the configuration was reloaded: {counts}"]
-    told += [f"changed: {', '.join(changed)}"] if changed else []
-    told += moved
-    told += [f"actors ended or started: {', '.join(started)}"] if started else []
-    told += _take_rules(daemon, config)
-    told += [f"these have changed and need a restart: {', '.join(later)}"] if later else []
-    return "; ".join(told)
+    results = [f"the configuration was reloaded: {counts}"]
+    results += [f"changed: {', '.join(changed)}"] if changed else []
+    results += moved
+    results += [f"actors ended or started: {', '.join(started)}"] if started else []
+    results += _take_rules(daemon, config)
+    results += [f"these have changed and need a restart: {', '.join(later)}"] if later else []
+    return "; ".join(results)
 
 
 def _take_logging(daemon: Daemon, config: Config) -> list[str]:
@@ -182,18 +182,18 @@ def _places(config: Config) -> list[tuple[str, Path | StoreAddress]]:
 def _take_rules(daemon: Daemon, config: Config) -> list[str]:
     """Takes the rules of every space anew; returns the changes, and the errors of rules that are not
     taken."""
-    told = []
-    for each in config.all_spaces():
-        hosted = daemon.spaces.get(each.name)
+    results = []
+    for space in config.all_spaces():
+        hosted = daemon.spaces.get(space.name)
         if hosted is not None:
             try:
-                changed, errors = hosted.take_rules(each.rules)
+                changed, errors = hosted.take_rules(space.rules)
             except DataspaceError as error:
-                changed, errors = False, [f"those of {each.name}: {error}"]
-            told += [f"the rules of {each.name} have changed"] if changed else []
-            told += [f"rules are not taken: {error}" for error in errors]
+                changed, errors = False, [f"those of {space.name}: {error}"]
+            results += [f"the rules of {space.name} have changed"] if changed else []
+            results += [f"rules are not taken: {error}" for error in errors]
     daemon.flushing.flush()
-    return told
+    return results
 
 
 def _expel(daemon: Daemon) -> int:
@@ -233,13 +233,13 @@ def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
     later += more
     wanted = {each.name: each for each in config.all_spaces()}
     spaces = []
-    for each in before.spaces:
-        if (now := wanted.get(each.name)) is None:
-            spaces.append(each)
+    for space in before.spaces:
+        if (now := wanted.get(space.name)) is None:
+            spaces.append(space)
             continue
-        its, more = _taken(each.limits, now.limits, LATER_OF_SPACE, f"spaces.{each.name}.limits")
+        space_limits, more = _taken(space.limits, now.limits, LATER_OF_SPACE, f"spaces.{space.name}.limits")
         later += [name for name in more if f"limits.{name.rpartition('.')[2]}" not in later]
-        spaces.append(replace(each, limits=its, retention=now.retention, show=now.show))
+        spaces.append(replace(space, limits=space_limits, retention=now.retention, show=now.show))
     taken = replace(
         before,
         limits=limits,
@@ -249,8 +249,8 @@ def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
         show=config.show,
         spaces=tuple(spaces),
     )
-    for each in taken.all_spaces():
-        daemon.spaces[each.name].relimit(limits, each)
+    for space in taken.all_spaces():
+        daemon.spaces[space.name].relimit(limits, space)
     return taken, later
 
 
@@ -282,8 +282,8 @@ def _prepare_listeners(daemon: Daemon, config: Config) -> Callable[[], list[str]
     listeners: list[Listener] = []
     opened: list[Listener] = []
     try:
-        for said, address in zip(config.listen, addresses, strict=True):
-            at = next((at for at, (text, _) in enumerate(left) if text == said), None)
+        for text, address in zip(config.listen, addresses, strict=True):
+            at = next((at for at, (known, _) in enumerate(left) if known == text), None)
             if at is None:
                 opened.append(open_listener(address, context, config.socket_mode))
             listeners.append(opened[-1] if at is None else left.pop(at)[1])

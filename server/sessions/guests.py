@@ -99,19 +99,17 @@ class Guests:
         )
         if self._make_room(most):
             return ""
-        said = f"{len(self.strangers)} connections without a hello"
-        return f"{said}, the limit is limits.strangers={limits.strangers}"
+        excess = f"{len(self.strangers)} connections without a hello"
+        return f"{excess}, the limit is limits.strangers={limits.strangers}"
 
     def _make_room(self, account: Account) -> bool:
         """Ends the oldest connection of an account without a hello, if that has had its time."""
-        for each in self.strangers.values():
-            if each.account is account:
-                if trio.current_time() - each.since < PATIENCE:
-                    return False
-                self.greeted(each)
-                each.dismiss("limit", "others wait for the place of this connection, which has sent no hello")
-                return True
-        return False
+        oldest = next((each for each in self.strangers.values() if each.account is account), None)
+        if oldest is None or trio.current_time() - oldest.since < PATIENCE:
+            return False
+        self.greeted(oldest)
+        oldest.dismiss("limit", "others wait for the place of this connection, which has sent no hello")
+        return True
 
     def enter(self, guest: Guest) -> None:
         """Counts a connection until ``left``."""

@@ -145,9 +145,9 @@ def _group_limits(own: Path, root: Path) -> list[int]:
         else:
             continue
         group = Path(path.lstrip("/"))
-        for each in (group, *group.parents):
+        for folder in (group, *group.parents):
             try:
-                found.append(int((top / each / name).read_text()))
+                found.append(int((top / folder / name).read_text()))
             except (OSError, ValueError):
                 pass  # no such group within this container, or "max"
     return found

@@ -480,8 +480,8 @@ class ConnectionQuota:
         if here >= limits.streams:
             raise Refused("limit", f"{here} streams, the limit is limits.streams={limits.streams}")
         if all_here >= limits.all_streams:
-            said = f"{all_here} streams of all connections"
-            raise Refused("limit", f"{said}, the limit is limits.all_streams={limits.all_streams}")
+            excess = f"{all_here} streams of all connections"
+            raise Refused("limit", f"{excess}, the limit is limits.all_streams={limits.all_streams}")
         self._shared.memory.admit_reader(0, STREAM_BYTES)
         self.account.take("streams")
         self._shared.guests.streams += 1

@@ -56,11 +56,11 @@ async def answer(peer: Peer, request: p.Request, verbs: Mapping[str, Unread], mo
     """
     verb = verbs.get(request.verb)
     if verb is None:
-        said = f"no verb {request.verb!r}, known are {', '.join(sorted(verbs))}"
-        peer.say(p.Denied(request.number, "unknown-verb", said[:4000]))
+        text = f"no verb {request.verb!r}, known are {', '.join(sorted(verbs))}"
+        peer.say(p.Denied(request.number, "unknown-verb", text[:4000]))
     elif peer.asked >= most:
-        said = f"{peer.asked} requests at once, the limit is limits.requests={most}"
-        peer.say(p.Denied(request.number, "limit", said))
+        text = f"{peer.asked} requests at once, the limit is limits.requests={most}"
+        peer.say(p.Denied(request.number, "limit", text))
     elif request.verb in AT_ONCE:
         peer.asked += 1
         await _carry_out(peer, request, verb)

@@ -76,12 +76,12 @@ class Watch:
     def was_slow(self, kind: str, what: str, seconds: float, fields: dict[str, object]) -> None:
         """Writes a line of the slow log."""
         count(self._counts.slow, kind)
-        said = "; ".join([f"{name} {value}" for name, value in fields.items()])
+        details = "; ".join([f"{name} {value}" for name, value in fields.items()])
         logger.warning(
             f"slow {kind}: %.3f s: %s (%s)",
             seconds,
             what,
-            said,
+            details,
             extra={
                 "event": f"slow-{kind}",
                 "fields": {"kind": kind, "seconds": round(seconds, 6), "what": what, **fields},

@@ -403,13 +403,13 @@ class HttpStream:
         found = _END.search(self._held, 0, self._header_bytes)
         if found is None:
             if len(self._held) >= self._header_bytes:
-                said = f"the first line and headers exceed web.header_bytes={self._header_bytes}"
-                raise h11.RemoteProtocolError(said, error_status_hint=431)
+                text = f"the first line and headers exceed web.header_bytes={self._header_bytes}"
+                raise h11.RemoteProtocolError(text, error_status_hint=431)
             is_none = self.at_end or self._held[:1] < b"!"  # h11 says what is wrong
             return min(len(self._held), PORTION) if is_none else 0
         if (count := self._held.count(b"\n", 0, found.start())) > MOST_HEADERS:
-            said = f"{count} headers, {MOST_HEADERS} are allowed"
-            raise h11.RemoteProtocolError(said, error_status_hint=431)
+            text = f"{count} headers, {MOST_HEADERS} are allowed"
+            raise h11.RemoteProtocolError(text, error_status_hint=431)
         return found.end()
 
     async def wait_begun(self) -> bool:
@@ -505,8 +505,8 @@ def problem(status: int, code: str, text: str) -> tuple[Headers, bytes]:
     >>> problem(404, "no-space", "there is no space 'x'")[1]
     b'{"status": 404, "title": "Not Found", "code": "no-space", "detail": "there is no space \\'x\\'"}'
     """
-    said = {"status": status, "title": HTTPStatus(status).phrase, "code": code, "detail": text}
-    body = json.dumps(said).encode()
+    members = {"status": status, "title": HTTPStatus(status).phrase, "code": code, "detail": text}
+    body = json.dumps(members).encode()
     return [
         (b"content-type", MEDIA_TYPE),
         (b"content-length", b"%d" % len(body)),

@@ -66,8 +66,8 @@ def refusal(
     host = hosts[0] if hosts else None
     names = [_name_of(each.partition("://")[2]) for each in web.origins]
     if ANY not in web.origins and host is not None and not with_tokens and not is_own(host, names):
-        said = f"this daemon has no tokens and does not answer for the name {host:.100}"
-        return 421, "not-allowed", f"{said}; add its origin to web.origins, or use its address"
+        reason = f"this daemon has no tokens and does not answer for the name {host:.100}"
+        return 421, "not-allowed", f"{reason}; add its origin to web.origins, or use its address"
     if ANY in web.origins:
         return None
     if not origins:

@@ -82,13 +82,13 @@ def framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple
 
 def text(packed: bytes) -> bytes:
     """Returns the JSON of packed values."""
-    said = decoded(packed)
+    values = decoded(packed)
     if b"\xcb" in packed:  # the head of a float, or a letter
-        said = tagged(said)
+        values = tagged(values)
     try:
-        return orjson.dumps(said, option=_STRICT)
+        return orjson.dumps(values, option=_STRICT)
     except TypeError:  # bytes, a time, or an integer beyond 53 bits
-        return orjson.dumps(tagged(said), option=_STRICT)
+        return orjson.dumps(tagged(values), option=_STRICT)
 
 
 class KeptTexts:
@@ -125,11 +125,11 @@ def decoding(body: bytes, elements: int, depth: int, first: bool = False) -> Ste
     Raises ``ProtocolError`` for bytes that are no JSON, for ``depth`` levels or ``elements`` beyond a bound,
     and for a ``first`` packet of another version; ``UnicodeDecodeError`` for bytes that are no text.
     """
-    said = yield from reading(body, elements)
+    document = yield from reading(body, elements)
     if first:
-        _check_version(said)
+        _check_version(document)
     try:
-        return (yield from value_of(said, depth))
+        return (yield from value_of(document, depth))
     except UsageError as error:
         raise ProtocolError("malformed", str(error)) from None
 
@@ -143,18 +143,18 @@ def reading(body: bytes, elements: int) -> Steps[object]:
     yield from bounding(body, elements)
     for start in range(0, len(body), PIECE_BYTES):
         if _LONG_NUMBER.search(body, start, start + PIECE_BYTES + DIGITS):
-            said = _read_exactly(body)
+            document = _read_exactly(body)
             break
         yield
     else:
-        said = _read(body)
+        document = _read(body)
     yield
     if b"{" in body:
-        yield from _check_keys(body, said)
-    return said
+        yield from _check_keys(body, document)
+    return document
 
 
-def _check_keys(body: bytes, said: object) -> Steps[None]:
+def _check_keys(body: bytes, document: object) -> Steps[None]:
     """Raises ``ProtocolError`` for an object that has a key twice: readers differ in which one they keep.
 
     Parsed objects have kept one of them, so there are fewer keys then than colons outside of texts.  O(size).
@@ -163,13 +163,13 @@ def _check_keys(body: bytes, said: object) -> Steps[None]:
     for plain in _outside_texts(body):
         colons += plain.count(b":")
         yield
-    keys, looked, waiting = 0, 0, [said]
+    keys, looked, waiting = 0, 0, [document]
     while waiting:
-        each = waiting.pop()
-        inner: list[object] = each if isinstance(each, list) else []
-        if isinstance(each, dict):
-            keys += len(each)
-            inner = list(each.values())
+        item = waiting.pop()
+        inner: list[object] = item if isinstance(item, list) else []
+        if isinstance(item, dict):
+            keys += len(item)
+            inner = list(item.values())
         looked += 8
         for some in batched(inner, PART):
             waiting += [one for one in some if one.__class__ is dict or one.__class__ is list]
@@ -273,20 +273,20 @@ def _no_number(name: str) -> object:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _check_version(said: object) -> None:
+def _check_version(document: object) -> None:
     """Refuses a hello of a version that is not spoken, whatever its other fields are."""
-    if isinstance(said, list) and len(said) > 1 and said[0] == 1 and type(said[1]) is int:
+    if isinstance(document, list) and len(document) > 1 and document[0] == 1 and type(document[1]) is int:
         lowest, highest = VERSIONS
-        if not lowest <= said[1] <= highest:
-            raise ProtocolError("version", f"spoken {lowest} to {highest}, got {said[1]}")
+        if not lowest <= document[1] <= highest:
+            raise ProtocolError("version", f"spoken {lowest} to {highest}, got {document[1]}")
 
 
-def value_of(said: object, depth: int) -> Steps[Value]:
+def value_of(item: object, depth: int) -> Steps[Value]:
     """Makes the value of parsed JSON, as ``from_json`` does, in steps of ``STEP`` elements.
 
     Raises ``UsageError`` for JSON that is no value, and ``ProtocolError`` beyond so many levels.
     """
-    return (yield from _value(said, depth, _Pace()))
+    return (yield from _value(item, depth, _Pace()))
 
 
 class _Pace:
@@ -298,53 +298,53 @@ class _Pace:
         self.made = 0
 
 
-def _value(said: object, depth: int, pace: _Pace) -> Steps[Value]:
+def _value(item: object, depth: int, pace: _Pace) -> Steps[Value]:
     """Makes the value of parsed JSON, as ``from_json`` does, in steps."""
     pace.made += 1
     if pace.made % STEP == 0:
         yield
-    if not isinstance(said, (list, dict)) or _is_atom(said):
-        return from_json(said)
+    if not isinstance(item, (list, dict)) or _is_atom(item):
+        return from_json(item)
     if depth <= 0:
         raise too_deep()
-    if isinstance(said, list):
-        return (yield from _values(said, depth - 1, pace))
-    keys = said.keys()
-    if keys == {"@", "fields"} and isinstance(said["fields"], list):
-        label = yield from _value(said["@"], depth - 1, pace)
-        return Record.of(label, (yield from _values(said["fields"], depth - 1, pace)))
-    if keys == {"@map"} and _are_pairs(said["@map"]):
-        halves = yield from _values([half for pair in said["@map"] for half in pair], depth - 1, pace)
+    if isinstance(item, list):
+        return (yield from _values(item, depth - 1, pace))
+    keys = item.keys()
+    if keys == {"@", "fields"} and isinstance(item["fields"], list):
+        label = yield from _value(item["@"], depth - 1, pace)
+        return Record.of(label, (yield from _values(item["fields"], depth - 1, pace)))
+    if keys == {"@map"} and _are_pairs(item["@map"]):
+        halves = yield from _values([half for pair in item["@map"] for half in pair], depth - 1, pace)
         return Map.of(list(zip(halves[::2], halves[1::2], strict=True)))
     if any(at.startswith("@") for at in keys):
-        return from_json(said)  # which says what is wrong
-    parts = yield from _values(list(said.values()), depth - 1, pace)
+        return from_json(item)  # which says what is wrong
+    parts = yield from _values(list(item.values()), depth - 1, pace)
     return Map.of(list(zip([from_json(at) for at in keys], parts, strict=True)))
 
 
-def _is_atom(said: list[object] | dict[str, object]) -> bool:
+def _is_atom(item: list[object] | dict[str, object]) -> bool:
     """True for an object with a tag that stands for an atom."""
-    return isinstance(said, dict) and len(said) == 1 and not _ATOMS.isdisjoint(said)
+    return isinstance(item, dict) and len(item) == 1 and not _ATOMS.isdisjoint(item)
 
 
 _ATOMS: Final = frozenset(["@int", "@float", "@bytes", "@time"])
 
 
-def _are_pairs(said: object) -> bool:
-    return isinstance(said, list) and all(isinstance(each, list) and len(each) == 2 for each in said)
+def _are_pairs(item: object) -> bool:
+    return isinstance(item, list) and all(isinstance(each, list) and len(each) == 2 for each in item)
 
 
-def _values(said: list[object], depth: int, pace: _Pace) -> Steps[tuple[Value, ...]]:
-    made: list[Value] = []
-    for each in said:
-        kind = each.__class__
-        if kind is int or each is None or kind is bool or kind is float:
-            made.append(each)  # type: ignore[arg-type]  # by its class
+def _values(items: list[object], depth: int, pace: _Pace) -> Steps[tuple[Value, ...]]:
+    values: list[Value] = []
+    for item in items:
+        kind = item.__class__
+        if kind is int or item is None or kind is bool or kind is float:
+            values.append(item)  # type: ignore[arg-type]  # by its class
         elif kind is str:
-            made.append(from_json(each))
+            values.append(from_json(item))
             pace.made += 1
             if pace.made % STEP == 0:
                 yield
         else:
-            made.append((yield from _value(each, depth, pace)))
-    return tuple(made)
+            values.append((yield from _value(item, depth, pace)))
+    return tuple(values)

@@ -126,8 +126,8 @@ class MessageCutter:
                     self._idle = max(0, self._idle - PAID_BY_MESSAGE)
                     yield body
                 elif self._idle > IDLE_FRAMES:
-                    said = f"{IDLE_FRAMES} frames beyond what whole messages and their bytes pay for"
-                    raise self._wrong(BAD_PROTOCOL, "limit", said)
+                    text = f"{IDLE_FRAMES} frames beyond what whole messages and their bytes pay for"
+                    raise self._wrong(BAD_PROTOCOL, "limit", text)
         except ProtocolError as error:
             self.refusal = error
         del buffer[:at]
@@ -168,11 +168,11 @@ class MessageCutter:
         if kind not in (CONTINUED, TEXT, BINARY):
             raise self._wrong(BAD_PROTOCOL, "malformed", f"no frames of kind {kind} are known")
         if self._is_within != (kind == CONTINUED):
-            said = "a message begins within another" if self._is_within else "nothing is there to continue"
-            raise self._wrong(BAD_PROTOCOL, "malformed", said)
+            text = "a message begins within another" if self._is_within else "nothing is there to continue"
+            raise self._wrong(BAD_PROTOCOL, "malformed", text)
         if kind not in (CONTINUED, self._kind):
-            said = f"a message of {_KINDS[kind]}, this subprotocol has {_KINDS[self._kind]}"
-            raise self._wrong(BAD_KIND, "malformed", said)
+            text = f"a message of {_KINDS[kind]}, this subprotocol has {_KINDS[self._kind]}"
+            raise self._wrong(BAD_KIND, "malformed", text)
         if before + size > self.limit:
             raise self._wrong(TOO_BIG, "limit", f"message of {before + size} bytes, limit {self.limit}")
 
@@ -203,8 +203,8 @@ class MessageCutter:
         try:
             payload[2:].decode()
         except UnicodeDecodeError as error:
-            said = f"the reason in a closing frame must be UTF-8: {error.reason}"
-            raise self._wrong(BAD_TEXT, "malformed", said) from None
+            text = f"the reason in a closing frame must be UTF-8: {error.reason}"
+            raise self._wrong(BAD_TEXT, "malformed", text) from None
 
     def parting(self, code: str) -> None:
         """Notes the code of the goodbye that is sent before the closing frame."""

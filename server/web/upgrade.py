@@ -84,8 +84,8 @@ async def accept_upgrade(stream: HttpStream, request: h11.Request) -> Upgrade | 
     chosen = next((each for each in offered if each in SUBPROTOCOLS), None)
     if chosen is None:
         known = " or ".join(SUBPROTOCOLS)
-        said = f"the subprotocols offered are {', '.join(offered)[:200] or 'none'}"
-        return 400, "bad-request", f"{said}; offer {known}"
+        reason = f"the subprotocols offered are {', '.join(offered)[:200] or 'none'}"
+        return 400, "bad-request", f"{reason}; offer {known}"
     if not isinstance(await stream.next_event(), h11.EndOfMessage):
         return 400, "malformed", "a request for a WebSocket has no body"
     answer = [

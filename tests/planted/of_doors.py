@@ -101,13 +101,13 @@ ROWS: Final[Rows] = {
         ("http-messages-lost", "IndexChange.take_once", "self.actions.append((SEND, value))", "pass"),
     ],
     "server.web.routes.turns": [
-        ("http-conditions-unread", "turns", '"expect" in said', "False"),
+        ("http-conditions-unread", "turns", '"expect" in body', "False"),
         (
             "http-unchanged-since-later",
             "_expectation",
-            'read_number(said, "since", path)',
-            'read_number(said, "since", path) + 1',
+            'read_number(item, "since", path)',
+            'read_number(item, "since", path) + 1',
         ),
-        ("http-number-unread", "_publication", 'read_number(said, "sequence")', "1"),
+        ("http-number-unread", "_publication", 'read_number(body, "sequence")', "1"),
     ],
 }

@@ -89,17 +89,17 @@ def entering(
 
     @wraps(verb)
     def enter(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        made = verb(self._remote, *args, **kwargs)
-        entered = self._wait(made.__aenter__)
+        block = verb(self._remote, *args, **kwargs)
+        entered = self._wait(block.__aenter__)
         try:
             yield form(self, entered)
         except BaseException as error:
             if not self._closed:
                 with suppress(type(error)):
-                    self._wait(made.__aexit__, type(error), error, error.__traceback__)
+                    self._wait(block.__aexit__, type(error), error, error.__traceback__)
             raise
         if last or not self._closed:
-            self._wait(made.__aexit__, None, None, None)
+            self._wait(block.__aexit__, None, None, None)
 
     return blocking_block(enter, f"with space.{verb.__name__}(…) as {BLOCKS[verb.__name__]}")
 
@@ -111,15 +111,15 @@ def locking(
 
     @wraps(verb)
     def hold(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[BlockingLock]:
-        made = verb(self._remote, *args, **kwargs)
-        held = BlockingLock(made.lock, self._wait)
-        self._wait(made.take)
+        held = verb(self._remote, *args, **kwargs)
+        lock = BlockingLock(held.lock, self._wait)
+        self._wait(held.take)
         try:
-            yield held
-            held.check()
+            yield lock
+            lock.check()
         finally:
             if not self._closed:
-                self._wait(made.lock.release)
+                self._wait(held.lock.release)
 
     return blocking_block(hold, f"with space.{verb.__name__}(…) as lock")
 
@@ -275,8 +275,8 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
         if self._closed:
             raise Closed("the connection is closed")
         if os.getpid() != self._process:
-            made = f"this connection was made by process {self._process}, whose thread it needs"
-            raise UsageError(f"{made}: after a fork, connect again in the child")
+            cause = f"this connection was made by process {self._process}, whose thread it needs"
+            raise UsageError(f"{cause}: after a fork, connect again in the child")
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except (

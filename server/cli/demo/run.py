@@ -128,10 +128,10 @@ async def _daemon(data: Path) -> AsyncIterator[tuple[str, str]]:
     """Runs a daemon on a free port; gives its URL, and the address of its page if it can have one."""
     errors = data / "errors"
     wanted = ["tcp:127.0.0.1:0", *(["http:127.0.0.1:0"] if can_listen_for_web() else [])]
-    with errors.open("w") as said:
+    with errors.open("w") as file:
         words = ["serve", "--data", str(data / "log")]
         words += [word for address in wanted for word in ("--listen", address)]
-        async with _running(*words, stdout=subprocess.PIPE, stderr=said) as process:
+        async with _running(*words, stdout=subprocess.PIPE, stderr=file) as process:
             assert process.stdout is not None  # a pipe, as asked for
             heard = b""
             while heard.count(b"\n") < len(wanted):

@@ -113,10 +113,10 @@ class Play:
         async with self._space.observe(pattern) as observation:
             task_status.started()
             async for change in observation:
-                told = await take(change)
+                text = await take(change)
                 self.board.epoch = max(self.board.epoch, change.epoch)
-                if told:
-                    self.shown.line(f"{change.epoch:5}  {told}")
+                if text:
+                    self.shown.line(f"{change.epoch:5}  {text}")
                 self.shown.draw()
                 self._changed.set()
                 self._changed = trio.Event()

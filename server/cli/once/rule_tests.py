@@ -97,28 +97,28 @@ class _TestReader(ExpressionReader):
     def _statement(self) -> _Statement:
         at, line = self.position, self._line
         kind = next((each for each in _STATEMENTS if self.keyword(each)), "")
-        made = _Statement(line, kind)
+        statement = _Statement(line, kind)
         match kind:
             case "rules":
-                made.file = str(self.value())
+                statement.file = str(self.value())
             case "after":
                 self.blanks()
                 number = self.take_match(NUMBER)
                 if not number:
                     raise self.error("expected how long, such as 10 s")
-                made.micros = self.micros(number, at)
+                statement.micros = self.micros(number, at)
             case "at":
                 time = self.value()
                 if not isinstance(time, datetime):
                     raise self.error("expected a time, such as @2026-01-01T12:00:00Z", at)
-                made.micros = micros_of(time)
+                statement.micros = micros_of(time)
             case "expect":
-                made.wanted = list(self._wanted())
+                statement.wanted = list(self._wanted())
             case "":
                 raise self.error(f"expected one of {', '.join(_STATEMENTS)}, found {self.found()}", at)
             case _:
-                made.turn = list(self._turn(kind))
-        return made
+                statement.turn = list(self._turn(kind))
+        return statement
 
     def _turn(self, verb: str) -> Iterator[tuple[str, Value]]:
         while True:
@@ -183,13 +183,13 @@ class RuleTest:
         blank = re.sub(r"[^\n]", " ", text[: ruler.end()])  # so that lines are counted as in the file
         self._statements = list(_TestReader(blank + text[ruler.end() :]).statements())
         self._rules = [(name, rules)] if read_rules(rules, functions) else []
-        for each in self._statements:
-            if each.kind == "rules":
-                path = (folder or Path()) / each.file
+        for statement in self._statements:
+            if statement.kind == "rules":
+                path = (folder or Path()) / statement.file
                 try:
                     found = read_utf8(path)
                 except (OSError, UnicodeError) as error:
-                    raise UsageError(f"line {each.line}: rules of {path}: {error}") from None
+                    raise UsageError(f"line {statement.line}: rules of {path}: {error}") from None
                 read_rules(found, functions)
                 self._rules.append((path.stem, found))
         self.failures: list[Failure] = []
@@ -206,21 +206,21 @@ class RuleTest:
     def run(self) -> None:
         """Carries out all statements; ``failures`` has the expectations that failed."""
         self._commit([(ASSERT, self._number(), Record("rule", *each)) for each in self._rules], "rules")
-        for each in self._statements:
-            match each.kind:
+        for statement in self._statements:
+            match statement.kind:
                 case "after" | "at":
-                    later = self._time + each.micros if each.kind == "after" else each.micros
+                    later = self._time + statement.micros if statement.kind == "after" else statement.micros
                     if later < self._time and self._handles:
-                        raise UsageError(f"line {each.line}: time does not go back")
+                        raise UsageError(f"line {statement.line}: time does not go back")
                     self._time = later
                     self._sent.clear()
                     self._settle()
                 case "expect":
-                    self._expect(each)
+                    self._expect(statement)
                 case "rules":
                     pass
                 case _:
-                    self._turn(each)
+                    self._turn(statement)
 
     def _number(self) -> int:
         self._numbered += 1
@@ -285,10 +285,10 @@ class RuleTest:
             lacking = [each for at, each in asked.items() if at not in there]
             further = [each for at, each in there.items() if at not in asked]
             if lacking or further:
-                said = [f"without {_few(lacking)}"] * bool(lacking) + [f"also {_few(further)}"] * bool(
+                parts = [f"without {_few(lacking)}"] * bool(lacking) + [f"also {_few(further)}"] * bool(
                     further
                 )
-                self._fail(statement, f"expected {wanted}, found it {', '.join(said)}", lacking)
+                self._fail(statement, f"expected {wanted}, found it {', '.join(parts)}", lacking)
         elif wanted.absent and found:
             self._fail(statement, f"expected {wanted}, found {_few(found)}{self._why(found[0])}")
         elif not wanted.absent and not found:
@@ -344,8 +344,8 @@ def test(args: argparse.Namespace) -> int:
             raise UsageError(f"{file}: {error}") from None
         except Refused as refusal:
             raise Refused(refusal.code, f"{file}: {refusal.text}") from None
-        for each in one.failures:
-            first, *more = f"{file}:{each.line}: {each.text}".splitlines()
+        for failure in one.failures:
+            first, *more = f"{file}:{failure.line}: {failure.text}".splitlines()
             write(tame(first))
             for line in more:
                 write(tame(line))

@@ -47,9 +47,9 @@ def sessions(args: argparse.Namespace) -> int:
         found = listed(space.request("sessions", {}))
     found = ordered(found, args.sort)
     if args.json:
-        for each in found:
-            said = {name: to_json(value) for name, value in each.items() if name != "id"}
-            write(json_line({**said, "session": _name(each)}))
+        for session in found:
+            fields = {name: to_json(value) for name, value in session.items() if name != "id"}
+            write(json_line({**fields, "session": _name(session)}))
         return 0
     for line in aligned([COLUMNS, *[cells(each) for each in found]]):
         write(line)
@@ -78,9 +78,9 @@ def drain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _name(each: Fields) -> str:
+def _name(session: Fields) -> str:
     """Returns the name of a session, as ``sessions end`` takes it; of an earlier daemon its number."""
-    return str(each.get("id", each["session"]))
+    return str(session.get("id", session["session"]))
 
 
 def listed(answer: Value) -> list[Fields]:
@@ -95,20 +95,20 @@ def ordered(found: list[Fields], by: str) -> list[Fields]:
     return found if field is None else sorted(found, key=lambda each: -_figure(each, field))
 
 
-def cells(each: Fields) -> tuple[str, ...]:
+def cells(session: Fields) -> tuple[str, ...]:
     """Returns what is shown of a session, one text for each of ``COLUMNS``."""
-    who = (_name(each), tame(str(each["name"])) or "-", tame(str(each["principal"])))
-    if each["state"] != "connected":
-        return (*who, str(each["state"]), *["-"] * (len(COLUMNS) - 4))
+    who = (_name(session), tame(str(session["name"])) or "-", tame(str(session["principal"])))
+    if session["state"] != "connected":
+        return (*who, str(session["state"]), *["-"] * (len(COLUMNS) - 4))
     return (
         *who,
-        tame(str(each["address"])),
-        str(each["tls"]) or "no",
-        since_text(_figure(each, "seconds")),
-        f"{_figure(each, 'turns_per_second'):.1f}",
-        str(each["streams"]),
-        size_text(int(_figure(each, "waiting_bytes"))),
-        _lag(each),
+        tame(str(session["address"])),
+        str(session["tls"]) or "no",
+        since_text(_figure(session, "seconds")),
+        f"{_figure(session, 'turns_per_second'):.1f}",
+        str(session["streams"]),
+        size_text(int(_figure(session, "waiting_bytes"))),
+        _lag(session),
     )
 
 
@@ -137,14 +137,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _lag(each: Fields) -> str:
-    epochs, seconds = _figure(each, "lag_epochs"), _figure(each, "lag_seconds")
+def _lag(session: Fields) -> str:
+    epochs, seconds = _figure(session, "lag_epochs"), _figure(session, "lag_seconds")
     if not epochs:
         return "-"
     return f"{epochs:.0f} epochs" + (f", {since_text(seconds)}" if seconds >= 1 else "")
 
 
-def _figure(each: Fields, name: str) -> float:
-    value = each.get(name, 0)
+def _figure(session: Fields, name: str) -> float:
+    value = session.get(name, 0)
     assert isinstance(value, int | float)  # by WIRE.md
     return value

@@ -74,15 +74,15 @@ def actors(args: argparse.Namespace) -> int:
     with connect_short(args, here=True) as space:
         hosted = space.request("actors", {})
     assert isinstance(hosted, tuple)  # by WIRE.md
-    for each in hosted:
-        assert isinstance(each, Map)  # as above
+    for actor in hosted:
+        assert isinstance(actor, Map)  # as above
         if args.json:
-            write(json_line({str(name): to_json(value) for name, value in each.pairs()}))
+            write(json_line({str(name): to_json(value) for name, value in actor.pairs()}))
             continue
-        figures = ", ".join([_figure(each, word, words) for words, word in _FIGURES.items()])
-        write(f"{each['name']!s} {each['state']!s}{_whereabouts(each)}: {figures}")
-        if each["last"] is not None:
-            write(f"    {each['last']!s}")
+        figures = ", ".join([_figure(actor, word, words) for words, word in _FIGURES.items()])
+        write(f"{actor['name']!s} {actor['state']!s}{_whereabouts(actor)}: {figures}")
+        if actor["last"] is not None:
+            write(f"    {actor['last']!s}")
     return 0
 
 
@@ -138,9 +138,9 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
     ]
 
 
-def _archive(told: dict[Value, Value]) -> list[tuple[str, str]]:
+def _archive(fields: dict[Value, Value]) -> list[tuple[str, str]]:
     """Returns a line for the archive, if there is one."""
-    archive = told.get("archive")
+    archive = fields.get("archive")
     if not isinstance(archive, Map) or not archive:
         return []
     lag, seconds = archive["behind_epochs"], archive["behind_seconds"]
@@ -167,14 +167,14 @@ def _kept(archive: Map) -> list[tuple[str, str]]:
     return [("", tame(", ".join(parts)))]
 
 
-def _role(told: dict[Value, Value]) -> list[tuple[str, str]]:
+def _role(fields: dict[Value, Value]) -> list[tuple[str, str]]:
     """Returns lines for a daemon that follows, or is followed: for its role, and for each follower."""
-    if told.get("leads") is False:
-        leader = str(told.get("leader", "")) or "a leader that does not answer"
-        lag, seconds = told["lag_epochs"], told["lag_seconds"]
+    if fields.get("leads") is False:
+        leader = str(fields.get("leader", "")) or "a leader that does not answer"
+        lag, seconds = fields["lag_epochs"], fields["lag_seconds"]
         assert isinstance(lag, int) and isinstance(seconds, float)  # by WIRE.md
         return [("role", f"follows {leader}, {_behind(lag, seconds)}")]
-    followers = told.get("followers")
+    followers = fields.get("followers")
     if not isinstance(followers, Map) or not followers:
         return []
     lines = [("role", f"leads {counted(len(followers), 'follower')}")]
@@ -198,24 +198,24 @@ def _behind(epochs: float, seconds: float) -> str:
     return f"{counted(int(epochs), 'epoch')} and {seconds:.1f} s behind" if epochs else "up to date"
 
 
-def _rules_line(told: dict[Value, Value]) -> str:
+def _rules_line(fields: dict[Value, Value]) -> str:
     """How many rules are carried out, and which takes most time; a rule has one clause or more."""
-    if "rules" not in told:  # an older daemon
+    if "rules" not in fields:  # an older daemon
         return "unknown"
-    clauses, texts = told["rules"], told.get("rule_texts", told["rules"])
+    clauses, texts = fields["rules"], fields.get("rule_texts", fields["rules"])
     assert isinstance(clauses, int)  # by WIRE.md
     line = f"{texts!r} with {counted(clauses, 'clause')}" if texts else "0"
-    line += f", {told['rules_suspended']!r} suspended"
-    if not told.get("costliest_rule"):
+    line += f", {fields['rules_suspended']!r} suspended"
+    if not fields.get("costliest_rule"):
         return line
-    most, name = told["costliest_rule_milliseconds"], str(told["costliest_rule"])
-    return f"{line}; most time: {name!r:.40} with {most!r} of {told['rules_milliseconds']!r} ms"
+    most, name = fields["costliest_rule_milliseconds"], str(fields["costliest_rule"])
+    return f"{line}; most time: {name!r:.40} with {most!r} of {fields['rules_milliseconds']!r} ms"
 
 
-def _slow(told: dict[Value, Value]) -> str:
+def _slow(fields: dict[Value, Value]) -> str:
     """What became of observers who did not keep up."""
-    epochs, changes = told["slow_conflated_epochs"], told["slow_dropped_changes"]
-    failed, fallen = told["slow_failed_streams"], told["slow_fallen_behind"]
+    epochs, changes = fields["slow_conflated_epochs"], fields["slow_dropped_changes"]
+    failed, fallen = fields["slow_failed_streams"], fields["slow_fallen_behind"]
     return (
         f"{epochs!r} epochs conflated, {changes!r} changes dropped, {failed!r} failed, {fallen!r} fell behind"
     )

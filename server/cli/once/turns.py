@@ -153,7 +153,7 @@ def put(args: argparse.Namespace) -> int:
     (fact,) = given([args.fact])
     key = key_pattern(fact, args.key)
     expected = expectations(args, [key])
-    told: dict[str, Value] = {
+    arguments: dict[str, Value] = {
         "keys": (pack((("assert", fact),)),),
         "owner": args.durable,
         "client": f"~put-{uuid.uuid4().hex}",
@@ -163,7 +163,7 @@ def put(args: argparse.Namespace) -> int:
     }
     with connect_short(args) as space:
         try:
-            epoch = space.request("publish", told)
+            epoch = space.request("publish", arguments)
         except ExpectationFailed as failed:
             now = () if failed.rows else space.state(Record("$", None, None, key)).added
             return tell(failed, expected, [each for (each,) in now][:FOUND_ROWS])
@@ -189,7 +189,7 @@ def _publish(
     check_single(expected, len(parts))
     client = f"~{verb}-{uuid.uuid4().hex}"
     for sequence, part in enumerate(parts, 1):
-        told: dict[str, Value] = {
+        arguments: dict[str, Value] = {
             "keys": (array_head(len(part)) + b"".join([pack((verb, each[2])) for each in part]),),
             "owner": owner,
             "client": client,
@@ -198,7 +198,7 @@ def _publish(
             "expect": tuple([each.packed() for each in expected]),
         }
         try:
-            answer = space.request("publish", told)
+            answer = space.request("publish", arguments)
         except Refused:
             if epochs:
                 say_accepted(epochs)

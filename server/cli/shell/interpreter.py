@@ -220,23 +220,23 @@ def words_of(line: str) -> list[str]:
     words: list[str] = []
     word, depth, at = "", 0, 0
     while at < len(line):
-        each = line[at]
-        if each == "'" and not word and line.find("'", at + 1) > 0:
+        character = line[at]
+        if character == "'" and not word and line.find("'", at + 1) > 0:
             end = line.index("'", at + 1)
             words.append(line[at + 1 : end])
             at = end + 1
             continue
-        if each == '"':
+        if character == '"':
             end = _text_end(line, at)
             word += line[at:end]
             at = end
             continue
-        if each.isspace() and depth <= 0:
+        if character.isspace() and depth <= 0:
             words += [word] if word else []
             word = ""
         else:
-            depth += (each in _OPENING) - (each in _CLOSING)
-            word += each
+            depth += (character in _OPENING) - (character in _CLOSING)
+            word += character
         at += 1
     return [*words, word] if word else words
 

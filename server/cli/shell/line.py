@@ -151,16 +151,16 @@ class LentConnection:
         with self.running[number]:
             try:
                 await verb()
-                said = "ended"
+                outcome = "ended"
             except DataspaceError as error:
-                said = f"ended: {error}"
+                outcome = f"ended: {error}"
             except BaseExceptionGroup as group:
                 only = alone(group)
                 if not isinstance(only, DataspaceError):
                     raise
-                said = f"ended: {only}"
+                outcome = f"ended: {only}"
             self.running.pop(number, None)
-            self.notices.append(f"[{number}] {said}")
+            self.notices.append(f"[{number}] {outcome}")
 
     def end(self, number: int) -> None:
         """Ends a command in the background."""

@@ -41,8 +41,8 @@ def _stated(config: Config) -> Iterator[str]:
     yield repr((replace(config.limits, memory=0), config.quotas))
     main = (config.space_limits, config.retention, config.show)
     yield repr((main, *_texts(config.rules)))
-    for each in sorted(config.spaces, key=lambda each: each.name):
-        yield repr((each.name, each.limits, each.retention, each.show, *_texts(each.rules)))
+    for space in sorted(config.spaces, key=lambda space: space.name):
+        yield repr((space.name, space.limits, space.retention, space.show, *_texts(space.rules)))
     yield repr((config.actors, config.flows))
     if config.functions:
         yield repr(config.functions)
@@ -50,10 +50,10 @@ def _stated(config: Config) -> Iterator[str]:
 
 def _texts(rules: Sequence[Path | RuleText]) -> Iterator[object]:
     """Yields rules; a file by its name and content."""
-    for each in rules:
-        text: object = each
-        if isinstance(each, Path):
-            text = each.name
+    for rule in rules:
+        text: object = rule
+        if isinstance(rule, Path):
+            text = rule.name
             with suppress(OSError):  # it is named when it is read for use
-                text = each.name, each.read_bytes()
+                text = rule.name, rule.read_bytes()
         yield text

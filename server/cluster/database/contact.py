@@ -168,14 +168,14 @@ class StoreLeader(LeaderConnection):
         self._daemon.system.replace(self._stated, frozenset())
         if reason is None:
             return
-        said = str(reason) or "it does not answer"
+        text = str(reason) or "it does not answer"
         if was_up:
-            logger.info("%s brings no hints any more: %s", self._leader.name, said)
+            logger.info("%s brings no hints any more: %s", self._leader.name, text)
             self._home.hasten()
         elif not self._has_said:
             logger.warning(
                 "%s at %s brings no hints, so the store is polled: %s",
-                *(self._leader.name, self._leader.url, said),
+                *(self._leader.name, self._leader.url, text),
             )
         self._has_said = True  # if it was up, its address is right, so it has ended or is cut off
 

@@ -124,10 +124,10 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # of no other it is called
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        said = f"{request.method} is not allowed at {request.url.path}, only {allowed}"
-        return Problem("no-method", said, headers={"allow": allowed}).response()
-    said = f"there is nothing at {request.url.path:.200}, see {DESCRIPTION}"
-    return Problem("no-route", said, error.status_code).response()
+        text = f"{request.method} is not allowed at {request.url.path}, only {allowed}"
+        return Problem("no-method", text, headers={"allow": allowed}).response()
+    text = f"there is nothing at {request.url.path:.200}, see {DESCRIPTION}"
+    return Problem("no-route", text, error.status_code).response()
 
 
 async def _defect(request: Request, _error: Exception) -> Response:
@@ -205,11 +205,11 @@ def description(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _operation(row: Row) -> dict[str, Any]:
-    said: dict[str, Any] = {"summary": row.summary, "parameters": _parameters(row.parameters)}
+    operation: dict[str, Any] = {"summary": row.summary, "parameters": _parameters(row.parameters)}
     if row.body is not None:
-        said["requestBody"] = {"required": True, "content": {"application/json": {"schema": row.body}}}
-    said["responses"] = _responses(row.returns)
-    return said
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": row.body}}}
+    operation["responses"] = _responses(row.returns)
+    return operation
 
 
 def _parameters(parameters: Iterable[Parameter]) -> list[dict[str, Any]]:
@@ -226,12 +226,12 @@ def _parameters(parameters: Iterable[Parameter]) -> list[dict[str, Any]]:
 
 
 def _responses(returns: dict[int, str]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    responses: dict[str, Any] = {}
     for status, kind in returns.items():
-        said[str(status)] = {"description": HTTPStatus(status).phrase}
+        responses[str(status)] = {"description": HTTPStatus(status).phrase}
         if kind:
-            said[str(status)]["content"] = {kind: {}}
+            responses[str(status)]["content"] = {kind: {}}
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
     for some in PROBLEMS:
-        said[some] = {"description": "a problem", "content": {MEDIA_TYPE: problem}}
-    return said
+        responses[some] = {"description": "a problem", "content": {MEDIA_TYPE: problem}}
+    return responses

@@ -164,32 +164,32 @@ class EventStream:
             else None
         )
         if known is None:
-            said = chunk(b"".join(map(events.text, decoded(count, body))))
+            http_chunk = chunk(b"".join(map(events.text, decoded(count, body))))
             self._told = max(self._told, events.told)
         else:
-            said, self._told = known
-        return said, values_size(stream, first, count, body, left)
+            http_chunk, self._told = known
+        return http_chunk, values_size(stream, first, count, body, left)
 
     def _control(self, packet: p.Packet) -> bytes:
         """Returns the chunk that stands for a packet which is no value; none after the end."""
         if self._is_over:
             return b""
-        said = b""
+        lines = b""
         match packet:
             case p.Reached(epoch, _):
-                said = self._reached(epoch)
+                lines = self._reached(epoch)
             case p.Ping():
-                said = b": beat\n\n" if self._events.whole else b""
+                lines = b": beat\n\n" if self._events.whole else b""
             case p.Done():
-                said, self._is_over = self._end(), True
+                lines, self._is_over = self._end(), True
             case p.Error(_, code, text, url):
-                said, self._is_over = self._problem(problem_of(Refused(code, text, url))), True
+                lines, self._is_over = self._problem(problem_of(Refused(code, text, url))), True
             case p.Bye(code):
                 error = ProtocolError(*packet) if code else Broken("the daemon ended the session")
-                said, self._is_over = self._problem(problem_of(error)), True
+                lines, self._is_over = self._problem(problem_of(error)), True
         if self._is_over:
             self._session.poured()
-        return chunk(said)
+        return chunk(lines)
 
     def _end(self) -> bytes:
         return b"id: %d%b\nevent: end\ndata: {}\n\n" % (max(self._told, self._upto), self._of)
@@ -294,8 +294,8 @@ class EventTexts:
             count, first, last = value.fields
             assert isinstance(last, int)  # by WIRE.md
             self.told = last
-            said = orjson.dumps({"lost": count, "first": first, "last": last})
-            return b"id: %d%b\nevent: lost\ndata: %s\n\n" % (last, self._of, said)
+            loss = orjson.dumps({"lost": count, "first": first, "last": last})
+            return b"id: %d%b\nevent: lost\ndata: %s\n\n" % (last, self._of, loss)
         data = b"data: " + self._writer.part(part_of(value)) + b"\n"
         if not self.whole:
             return data

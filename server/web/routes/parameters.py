@@ -73,17 +73,17 @@ class Position(NamedTuple):
     identity: str = ""
 
     @classmethod
-    def read(cls, name: str, said: str) -> Position:
+    def read(cls, name: str, text: str) -> Position:
         """Returns what the text of a request means; raises ``Problem``."""
-        number, dash, identity = said.partition("-")
+        number, dash, identity = text.partition("-")
         is_known = 8 <= len(identity) <= 64 and not identity.strip("0123456789abcdef")
         if not _is_number(number) or (dash and not is_known):
-            raise _wrong(name, POSITION, said)
+            raise _wrong(name, POSITION, text)
         return cls(int(number), identity)
 
 
-def _is_number(said: str) -> bool:
-    return said.isascii() and said.isdigit() and int(said[:20]) <= MOST
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text[:20]) <= MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +97,27 @@ class Parameter:
     needed: bool = False
     words: tuple[str, ...] = ()
 
-    def read(self, said: str) -> Any:
+    def read(self, text: str) -> Any:
         """Returns what the text of a request means; raises ``Problem`` or ``UsageError``."""
         match self.kind:
             case "number":
-                if not _is_number(said):
-                    raise _wrong(self.name, "a number from 0 to 2^63-1", said)
-                return int(said)
+                if not _is_number(text):
+                    raise _wrong(self.name, "a number from 0 to 2^63-1", text)
+                return int(text)
             case "position":
-                return Position.read(self.name, said)
+                return Position.read(self.name, text)
             case "flag":
-                if said not in ("true", "false"):
-                    raise _wrong(self.name, "true or false", said)
-                return said == "true"
+                if text not in ("true", "false"):
+                    raise _wrong(self.name, "true or false", text)
+                return text == "true"
             case "pattern":
-                return parse_pattern(said)
+                return parse_pattern(text)
             case "value":
-                return parse(said)
+                return parse(text)
             case _:
-                if self.words and said not in self.words:
-                    raise _wrong(self.name, f"one of {', '.join(self.words)}", said)
-                return said
+                if self.words and text not in self.words:
+                    raise _wrong(self.name, f"one of {', '.join(self.words)}", text)
+                return text
 
     def schema(self) -> dict[str, object]:
         """Returns the JSON schema of its values."""
@@ -172,14 +172,14 @@ def _read(request: Request, parameters: tuple[Parameter, ...]) -> dict[str, Any]
         if name in request.headers and name not in understood:
             raise Problem("bad-request", f"{name} {NOT_JUDGED}")
     found: dict[str, Any] = {}
-    for each in parameters:
-        said = _given(request, each)
-        if len(said) > 1:
-            raise Problem("bad-request", f"{each.name} was given {len(said)} times, once is allowed")
-        if said:
-            found[each.name] = each.read(said[0])
-        elif each.needed:
-            raise Problem("bad-request", f"{each.name} is needed: {each.about}")
+    for parameter in parameters:
+        given = _given(request, parameter)
+        if len(given) > 1:
+            raise Problem("bad-request", f"{parameter.name} was given {len(given)} times, once is allowed")
+        if given:
+            found[parameter.name] = parameter.read(given[0])
+        elif parameter.needed:
+            raise Problem("bad-request", f"{parameter.name} is needed: {parameter.about}")
     return found
 
 
@@ -193,8 +193,8 @@ def _given(request: Request, parameter: Parameter) -> list[str]:
             return request.query_params.getlist(parameter.name)
 
 
-def _wrong(name: str, allowed: str, said: str) -> Problem:
-    return Problem("bad-request", f"{name} must be {allowed}, got {said!r:.60}")
+def _wrong(name: str, allowed: str, text: str) -> Problem:
+    return Problem("bad-request", f"{name} must be {allowed}, got {text!r:.60}")
 
 
 SPACE: Final = Parameter("space", "the name of the dataspace, such as main", place="path", needed=True)
@@ -232,14 +232,14 @@ async def read_object(daemon: DaemonState, asked: Asked, known: Iterable[str]) -
     if kind != "application/json":
         raise Problem("media-type", f"the body must be application/json, got {kind!r:.60}")
     body = await _bounded(request, daemon.limits.frame_bytes)
-    said = await in_steps(daemon, asked, _parsing(body, daemon.limits.frame_elements))
-    if not isinstance(said, dict):
-        raise Problem("bad-request", f"the body must be an object, got {_kind(said)}")
+    document = await in_steps(daemon, asked, _parsing(body, daemon.limits.frame_elements))
+    if not isinstance(document, dict):
+        raise Problem("bad-request", f"the body must be an object, got {_kind(document)}")
     listed = list(known)
-    for name in said:
+    for name in document:
         if name not in listed:
             raise Problem("bad-request", f"no member {name!r:.60}, known are {', '.join(listed)}")
-    return said
+    return document
 
 
 async def in_steps(daemon: DaemonState, asked: Asked, steps: Steps[T]) -> T:
@@ -252,8 +252,8 @@ def _parsing(body: bytes, elements: int) -> Steps[object]:
         return (yield from reading(body, elements))
     except ProtocolError as error:
         if error.code == "limit":
-            said = f"the body has {error.text} (limits.frame_elements): send several requests"
-            raise Problem("limit", said, 413) from None
+            text = f"the body has {error.text} (limits.frame_elements): send several requests"
+            raise Problem("limit", text, 413) from None
         raise Problem("malformed", f"the body is {error.text}") from None
     except UnicodeDecodeError as error:
         raise Problem("malformed", f"the body must be UTF-8: {error.reason}") from None
@@ -275,35 +275,35 @@ def _too_large(found: str, most: int) -> Problem:
     return Problem("limit", f"{found}, the limit is limits.frame_bytes={most}: send several requests", 413)
 
 
-def read_text(said: dict[str, Any], name: str, path: str = "") -> str:
+def read_text(members: dict[str, Any], name: str, path: str = "") -> str:
     """Returns a member that is text; ``path`` is where the object stands."""
-    value = said.get(name)
+    value = members.get(name)
     if not isinstance(value, str):
         raise Problem("bad-request", f"{_at(path, name)} must be text, got {_kind(value)}")
     return value
 
 
-def read_pattern(said: dict[str, Any], name: str, path: str = "") -> Value:
+def read_pattern(members: dict[str, Any], name: str, path: str = "") -> Value:
     """Returns a member that is a pattern as text."""
-    text = read_text(said, name, path)
+    text = read_text(members, name, path)
     try:
         return parse_pattern(text)
     except UsageError as error:
         raise Problem("bad-request", f"{_at(path, name)}: {error}") from None
 
 
-def read_number(said: dict[str, Any], name: str, path: str = "") -> int:
+def read_number(members: dict[str, Any], name: str, path: str = "") -> int:
     """Returns a member that is a number from 0."""
-    value = said.get(name)
+    value = members.get(name)
     if value.__class__ is not int or not 0 <= value < 1 << 63:
         where = _at(path, name)
         raise Problem("bad-request", f"{where} must be a number from 0 to 2^63-1, got {value!r:.60}")
     return int(value)
 
 
-def read_list(said: dict[str, Any], name: str, most: int, *, least: int = 1, path: str = "") -> list[Any]:
+def read_list(members: dict[str, Any], name: str, most: int, *, least: int = 1, path: str = "") -> list[Any]:
     """Returns a member that is an array of ``least`` to ``most`` elements."""
-    value, where = said.get(name), _at(path, name)
+    value, where = members.get(name), _at(path, name)
     if not isinstance(value, list):
         raise Problem("bad-request", f"{where} must be an array, got {_kind(value)}")
     if not least <= len(value) <= most:
@@ -312,15 +312,15 @@ def read_list(said: dict[str, Any], name: str, most: int, *, least: int = 1, pat
 
 
 def read_deliveries(
-    said: dict[str, Any], name: str, most: int, *, path: str = ""
+    members: dict[str, Any], name: str, most: int, *, path: str = ""
 ) -> list[tuple[int, int, int]]:
     """Returns a member that is an array of deliveries of jobs, ``"EPOCH.POSITION.TOKEN"``."""
     found: list[tuple[int, int, int]] = []
-    for at, each in enumerate(read_list(said, name, most, path=path)):
-        parts = each.split(".") if isinstance(each, str) else []
+    for at, delivery in enumerate(read_list(members, name, most, path=path)):
+        parts = delivery.split(".") if isinstance(delivery, str) else []
         if len(parts) != 3 or not all(part.isdecimal() and len(part) < 20 for part in parts):
             where = f"{_at(path, name)}[{at}]"
-            raise Problem("bad-request", f"{where} must be EPOCH.POSITION.TOKEN, got {each!r:.60}")
+            raise Problem("bad-request", f"{where} must be EPOCH.POSITION.TOKEN, got {delivery!r:.60}")
         epoch, position, token = map(int, parts)
         found.append((epoch, position, token))
     return found
@@ -330,21 +330,21 @@ def _at(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def read_value(said: object, path: str) -> Steps[Value]:
+def read_value(item: object, path: str) -> Steps[Value]:
     """Reads a value in its JSON form, in steps; raises ``Problem`` with where it stands."""
     try:
-        return (yield from value_of(said, VALUE_DEPTH))
+        return (yield from value_of(item, VALUE_DEPTH))
     except (UsageError, ProtocolError) as error:
         raise Problem("bad-request", f"{path}: {getattr(error, 'text', error)}") from None
 
 
-def read_fact(said: object, path: str) -> Steps[Value]:
+def read_fact(item: object, path: str) -> Steps[Value]:
     """Reads a value that is stated or sent, in steps; raises ``Problem`` for text that reads as a record.
 
     Patterns are text here and facts are JSON, so such text would be a fact that no pattern for the record
     matches.  Clients refuse it alike.
     """
-    value = yield from read_value(said, path)
+    value = yield from read_value(item, path)
     if isinstance(value, str):
         meant = record_of(value)
         if meant is not None:
@@ -356,14 +356,14 @@ def read_fact(said: object, path: str) -> Steps[Value]:
 
 def read_each(listed: list[Any], name: str, read: Callable[[Any, str], Steps[T]]) -> Steps[list[T]]:
     """Reads each element of an array with its path, in steps."""
-    made = []
-    for at, each in enumerate(listed):
-        made.append((yield from read(each, f"{name}[{at}]")))
+    results = []
+    for at, element in enumerate(listed):
+        results.append((yield from read(element, f"{name}[{at}]")))
         if at % SMALL == 0:
             yield
-    return made
+    return results
 
 
-def _kind(said: object) -> str:
+def _kind(item: object) -> str:
     names = {dict: "an object", list: "an array", str: "text", bool: "true or false", type(None): "nothing"}
-    return names.get(type(said), "a number")
+    return names.get(type(item), "a number")

@@ -111,14 +111,14 @@ class Problem(DataspaceError):
 
     def body(self) -> bytes:
         """Returns the JSON of the problem."""
-        said = {
+        members = {
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "code": self.code,
             "detail": self.text,
             **self.more,
         }
-        return orjson.dumps(said)
+        return orjson.dumps(members)
 
     def response(self) -> Response:
         """Returns the problem as the answer to a request."""
@@ -150,8 +150,8 @@ def _elsewhere(problem: Problem, scope: Scope) -> Problem:
     if not web and problem.code == BEHIND:
         return problem
     if not web:
-        said = f"{problem.text}, which has no address for HTTP"
-        return Problem(ELSEWHERE, said, MISDIRECTED, more=problem.more)
+        text = f"{problem.text}, which has no address for HTTP"
+        return Problem(ELSEWHERE, text, MISDIRECTED, more=problem.more)
     path = scope["raw_path"].decode("ascii")
     target = f"{web.rstrip('/')}{path}{'?' if query else ''}{query}"
     return Problem(problem.code, problem.text, 307, headers={"location": target}, more=problem.more)

@@ -197,11 +197,11 @@ def time_json(micros: int) -> str | None:
 
 def change_line(names: Sequence[str], change: Map) -> bytes:
     """Returns a change with who made it, as the request ``who`` returns it, as a line of JSON."""
-    told: dict[str, Any] = {str(name): to_json(value) for name, value in change.pairs()}
+    members: dict[str, Any] = {str(name): to_json(value) for name, value in change.pairs()}
     captures: Any = change["captures"]
-    told["time"] = time_json(change["time"])  # type: ignore[arg-type]  # by WIRE.md
-    told["captures"] = {name: to_json(value) for name, value in zip(names, captures, strict=True)}
-    return orjson.dumps(told) + b"\n"
+    members["time"] = time_json(change["time"])  # type: ignore[arg-type]  # by WIRE.md
+    members["captures"] = {name: to_json(value) for name, value in zip(names, captures, strict=True)}
+    return orjson.dumps(members) + b"\n"
 
 
 class EpochWriter:

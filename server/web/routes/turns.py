@@ -144,20 +144,20 @@ TOO_MUCH: Final = 422
 async def turns(daemon: DaemonState, asked: Asked) -> Response:
     """Commits actions as one turn of an owner; returns its epoch once it is on disk."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
-        said = await read_object(daemon, asked, MEMBERS)
-        arguments = _publication(said)
+        body = await read_object(daemon, asked, MEMBERS)
+        arguments = _publication(body)
         names: list[tuple[str, ...]] = []
-        if "expect" in said:
-            expect = read_list(said, "expect", MOST_EXPECTED, least=0)
-            made = await in_steps(daemon, asked, read_each(expect, "expect", _expectation))
-            arguments["expect"] = tuple([each.packed() for each in made])
-            names = [capture_names(each.pattern) for each in made]
-        listed = read_list(said, "actions", session.actions_per_turn)
+        if "expect" in body:
+            expect = read_list(body, "expect", MOST_EXPECTED, least=0)
+            expectations = await in_steps(daemon, asked, read_each(expect, "expect", _expectation))
+            arguments["expect"] = tuple([each.packed() for each in expectations])
+            names = [capture_names(each.pattern) for each in expectations]
+        listed = read_list(body, "actions", session.actions_per_turn)
         operations = await in_steps(daemon, asked, read_each(listed, "actions", _packed))
         count = sum([pairs for pairs, _ in operations])
         arguments["keys"] = (array_head(count) + b"".join([packed for _, packed in operations]),)
-        if "done" in said:
-            arguments["done"] = _done(said)
+        if "done" in body:
+            arguments["done"] = _done(body)
         if "traceparent" in asked.values:
             arguments["traceparent"] = asked.values["traceparent"][:MAX_TEXT]
         if asked.space == SYSTEM:
@@ -168,8 +168,8 @@ async def turns(daemon: DaemonState, asked: Asked) -> Response:
 async def messages(daemon: DaemonState, asked: Asked) -> Response:
     """Sends messages in one turn; returns its epoch once it is on disk."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
-        said = await read_object(daemon, asked, ["messages"])
-        listed = read_list(said, "messages", session.actions_per_turn)
+        body = await read_object(daemon, asked, ["messages"])
+        listed = read_list(body, "messages", session.actions_per_turn)
         values = await in_steps(daemon, asked, read_each(listed, "messages", read_fact))
         actions = tuple([(SEND, value) for value in values])
         traceparent = asked.values.get("traceparent", "")[:MAX_TEXT]
@@ -183,25 +183,25 @@ async def _published(session: InnerSession, arguments: dict[str, Value]) -> Valu
     return answer["epoch"]
 
 
-def _publication(said: dict[str, Any]) -> dict[str, Value]:
+def _publication(body: dict[str, Any]) -> dict[str, Value]:
     """Returns the arguments of the request that carries out a turn, but for its actions."""
-    numbered = [name for name in ("client", "sequence") if name in said]
+    numbered = [name for name in ("client", "sequence") if name in body]
     if len(numbered) == 1:
         raise Problem("bad-request", f"client and sequence belong together, got {numbered[0]} alone")
     arguments: dict[str, Value] = {
-        "owner": read_text(said, "owner"),
-        "client": read_text(said, "client") if numbered else f"~http-{uuid.uuid4().hex}",
-        "sequence": read_number(said, "sequence") if numbered else 1,
+        "owner": read_text(body, "owner"),
+        "client": read_text(body, "client") if numbered else f"~http-{uuid.uuid4().hex}",
+        "sequence": read_number(body, "sequence") if numbered else 1,
         "once": True,
     }
-    if "by" in said:
-        arguments["by"] = read_pattern(said, "by")
+    if "by" in body:
+        arguments["by"] = read_pattern(body, "by")
     return arguments
 
 
-def _done(said: dict[str, Any]) -> Value:
+def _done(body: dict[str, Any]) -> Value:
     """Returns the deliveries that are done with a turn, as the wire has them."""
-    by_group = said["done"]
+    by_group = body["done"]
     if not isinstance(by_group, dict):
         raise Problem("bad-request", f"done must be an object of groups and deliveries, got {by_group!r:.60}")
     return tuple(
@@ -212,20 +212,20 @@ def _done(said: dict[str, Any]) -> Value:
     )
 
 
-def _expectation(said: object, path: str) -> Steps[Expectation]:
+def _expectation(item: object, path: str) -> Steps[Expectation]:
     """Reads one expectation."""
-    kind = next((each for each in EXPECTATIONS if isinstance(said, dict) and each in said), None)
-    if not isinstance(said, dict) or kind is None or said.keys() != EXPECTATIONS[kind].keys():
-        raise Problem("bad-request", f"{path} must be one of {EXPECTED_FORMS}, got {_shown(said)}")
-    pattern = read_pattern(said, kind, path)
+    kind = next((each for each in EXPECTATIONS if isinstance(item, dict) and each in item), None)
+    if not isinstance(item, dict) or kind is None or item.keys() != EXPECTATIONS[kind].keys():
+        raise Problem("bad-request", f"{path} must be one of {EXPECTED_FORMS}, got {_shown(item)}")
+    pattern = read_pattern(item, kind, path)
     match kind:
         case "absent":
             return absent(pattern)
         case "unchanged":
-            return unchanged(pattern, since=read_number(said, "since", path))
+            return unchanged(pattern, since=read_number(item, "since", path))
     names = capture_names(pattern)
     rows = []
-    for at, row in enumerate(read_list(said, "rows", MOST_ROWS, least=0, path=path)):
+    for at, row in enumerate(read_list(item, "rows", MOST_ROWS, least=0, path=path)):
         where = f"{path}.rows[{at}]"
         if isinstance(row, dict):
             if row.keys() != set(names):
@@ -241,22 +241,22 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))[:200] or "no members"
 
 
-def _shown(said: object) -> str:
-    return f"an object with {_listed(said)}" if isinstance(said, dict) else f"{said!r:.60}"
+def _shown(item: object) -> str:
+    return f"an object with {_listed(item)}" if isinstance(item, dict) else f"{item!r:.60}"
 
 
-def _packed(said: object, path: str) -> Steps[tuple[int, bytes]]:
+def _packed(item: object, path: str) -> Steps[tuple[int, bytes]]:
     """Returns how many operations of a publication an action is, and these, packed."""
-    if isinstance(said, dict):
-        if len(said) == 1 and not VERBS.isdisjoint(said):
-            ((verb, value),) = said.items()
+    if isinstance(item, dict):
+        if len(item) == 1 and not VERBS.isdisjoint(item):
+            ((verb, value),) = item.items()
             read = read_value if verb == "retract" else read_fact
             return 1, pack((verb, (yield from read(value, f"{path}.{verb}"))))
-        if said.keys() == {"replace", "with"}:
-            gone = pack(("retract", (yield from read_value(said["replace"], f"{path}.replace"))))
+        if item.keys() == {"replace", "with"}:
+            gone = pack(("retract", (yield from read_value(item["replace"], f"{path}.replace"))))
             # the last operation on a fact counts, and a fact that takes its own place stays
-            return 2, gone + pack(("assert", (yield from read_fact(said["with"], f"{path}.with"))))
-    raise Problem("bad-request", f"{path} must be one of {FORMS}, got {_shown(said)}")
+            return 2, gone + pack(("assert", (yield from read_fact(item["with"], f"{path}.with"))))
+    raise Problem("bad-request", f"{path} must be one of {FORMS}, got {_shown(item)}")
 
 
 async def _epoch(committed: Awaitable[Value], names: Sequence[tuple[str, ...]] = ()) -> Response:
