@@ -319,6 +319,7 @@ async def _run(
             daemon.readiness.end()
             daemon.has_ended = True
             try:
+                # Before the writers close, since the ends of peers are retractions that they write.
                 for peer in [*daemon.parts[PEERS].values()]:
                     peer.end()
             finally:
@@ -366,7 +367,7 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
     while True:
         taken = await daemon.home.wait_turn(held, lambda: daemon.followed)
         began = perf_counter()
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True):  # half of it would be a space that neither leads nor follows
             await _promote(daemon, held, writers, taken)
         if not daemon.followed:  # a space may have been handed over meanwhile
             daemon.link.end()
@@ -394,10 +395,10 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
             await following.catch_up()
         beside = await trio.to_thread.run_sync(daemon.disk_part.prepare)
         held.callback(beside.close)
+    # In one step, without waiting: clients may ask for all of it from here on, and find no space that leads
+    # while its topics still follow.
     for hosted, log, staging in zip(spaces, logs, staged, strict=True):
-        hosted.lead(
-            log, staging
-        )  # in one step with what is beside: from here on clients may ask for all of it
+        hosted.lead(log, staging)
         daemon.guests.begin_term(daemon.home.numbering(log))
     if beside is not None:
         beside.lead()
