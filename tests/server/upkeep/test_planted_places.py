@@ -81,8 +81,10 @@ def _pipe(place: Path, _: Path) -> None:
 
 
 def _socket(place: Path, _: Path) -> None:
+    directory = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)  # since paths of sockets are short
     with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(place))
+        bound.bind(f"/proc/self/fd/{directory}/{place.name}")
+    os.close(directory)
 
 
 def _file(place: Path, _: Path) -> None:
