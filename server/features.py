@@ -70,6 +70,7 @@ class Feature:
     relimit: Callable[[DaemonState], None] = lambda _daemon: None
     """Takes the limits that the daemon has now."""
     tasks: Callable[[DaemonState], Iterable[DaemonTask]] = lambda _daemon: ()
+    """Returns what runs as long as the daemon serves, whether it leads or follows."""
     leads: Callable[[DaemonState, Sequence[HostedSpace]], Iterable[DaemonTask]] = lambda _daemon, _spaces: ()
     """Returns what runs from when the daemon leads these spaces; may begin what ends by itself."""
     status: Status = lambda _daemon, _hosted: {}

@@ -30,7 +30,10 @@ class SystemSpace:
         self.space.epoch = now()
 
     def state(self, appeared: Sequence[Record], vanished: Sequence[Record]) -> None:
-        """Asserts and retracts facts in one turn; a fact that is not there is not retracted."""
+        """Asserts and retracts facts in one turn; a fact that is not there is not retracted.
+
+        Observers get them with the next flush: at the end of a request, or of ``DaemonState.flushing.flush``.
+        """
         actions: list[Action] = []
         for fact in appeared:
             self._facts[fact] = handle = next(self._handles)
@@ -40,7 +43,7 @@ class SystemSpace:
             self.space.commit(_OWNER, actions, self._now(), own=True)
 
     def replace(self, stated: dict[Record, int], facts: Set[Record]) -> None:
-        """Replaces the facts of a caller, in one turn; ``stated`` is its record of them, empty at first.
+        """Replaces the facts of a caller as ``state``; ``stated`` is its record of them, empty at first.
 
         A fact of two callers is there as long as one of them states it.
         """

@@ -276,7 +276,7 @@ def test_every_layer_has_files() -> None:
 def test_a_room_imports_only_the_rooms_that_the_table_names(name: str, tree: ast.Module) -> None:
     allowed = table()[room(name)] | GROUND | {room(name)}
     wrong = [f"{name}:{line} imports {to}" for to, line in arrows()[name].items() if room(to) not in allowed]
-    assert not wrong
+    assert not wrong, "the rooms that a room may import are in ROOMS"
 
 
 def test_the_table_goes_up_and_holds_nothing_that_is_not_there() -> None:
@@ -341,7 +341,7 @@ def test_what_is_outside_is_imported_at_one_place(name: str, tree: ast.Module) -
         for banned, places in ADMITTED.items()
         if reaches(module, banned) and not name.startswith(places)
     ]
-    assert not wrong
+    assert not wrong, "the places of packages from outside are in ADMITTED"
 
 
 @of_each([(name, tree) for name, tree in ALL if name.startswith(PURE)])

@@ -48,6 +48,7 @@ MOST_CODE: Final = 400
 LONG_FILES: Final[dict[str, str]] = {
     "dataspace/client/jobs.py": "a job and its member, of which neither is read without the other",
     "dataspace/client/session/session.py": "what is under way over one connection after another",
+    "server/cli/table.py": "a row for each command",
     "server/spaces/space.py": "the one way into a space, and what begins and ends with it",
 }
 """Files with more code, and why."""
@@ -59,7 +60,9 @@ FULL_ROOMS: Final[dict[str, str]] = {"dataspace": "eight of its files are faces,
 
 def hold(figure: int, limit: int, name: str, wrong: object = "", slack: float = SLACK) -> None:
     """Fails if a figure is above its limit, or so far below that the limit is no longer one."""
-    assert figure <= limit, f"{name} rose from {limit} to {figure}: {wrong}"
+    assert figure <= limit, (
+        f"{name} rose from {limit} to {figure}: raise it only with a reason in the commit {wrong}"
+    )
     assert figure >= limit - max(3, slack * limit), (
         f"{name} fell to {figure}: lower its limit ({limit}) to that"
     )
@@ -121,7 +124,8 @@ def test_documents_do_not_grow() -> None:
 
 def test_files_are_short() -> None:
     code = {each.name: code_lines(each) for each in product()}
-    assert not {name: lines for name, lines in code.items() if lines > MOST_CODE and name not in LONG_FILES}
+    long = {name: lines for name, lines in code.items() if lines > MOST_CODE and name not in LONG_FILES}
+    assert not long, f"more than {MOST_CODE} lines of code: divide these, or say in LONG_FILES why not"
 
 
 def test_rooms_are_small() -> None:

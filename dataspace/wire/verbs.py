@@ -109,8 +109,9 @@ MEMBER: Final = "member"
 class RequestVerb:
     """A row of the table.
 
-    A request of a bearer that lacks one of the ``rights`` is denied with ``not-allowed``.  ``by`` has other
-    repetitions for some values of an argument.
+    A request of a bearer that lacks one of the ``rights`` is denied with ``not-allowed``; its function does
+    that, as it knows from the arguments what the right is for.  ``by`` has other repetitions for some values
+    of an argument.
     """
 
     name: str

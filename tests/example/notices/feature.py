@@ -34,6 +34,7 @@ NOTICES: Final = PartKey[Notices]("notices")
 
 async def _notice(peer: Peer, arguments: Arguments) -> Value:
     await trio.lowlevel.checkpoint()
+    peer.permit.check_administer("put up a notice")
     size, most = len(arguments["text"]), peer.shared.limits.notice_length  # type: ignore[attr-defined]  # of LINES
     if size > most:
         raise Refused("limit", f"a notice of {size} characters, the limit is limits.notice_length={most}")
