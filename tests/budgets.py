@@ -14,11 +14,11 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     42062  index/ dataspace/ relay/ server/
+core     42060  index/ dataspace/ relay/ server/
 groups    3163  relay/groups/ server/groups/
-topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
+topics    4119  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4073  relay/archive/ relay/objects/ server/archiving/
-cluster   2625  relay/store/postgres/ server/cluster/
+cluster   2628  relay/store/postgres/ server/cluster/
 hosting   3250  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1336  relay/backup/ server/copies/

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from typing import Final
 
 import trio
@@ -21,7 +22,7 @@ SLICE_SECONDS: Final = 0.002
 """Seconds of work on new entries before others have their turn."""
 
 
-class Polled:
+class Polled(ABC):
     """What looks at a store again and again, in a task that ends with ``close``."""
 
     def __init__(self) -> None:
@@ -36,13 +37,13 @@ class Polled:
         """Notes that there may be more to read."""
         self._hint.set()
 
+    @abstractmethod
     async def run(self) -> None:
         """Reads what is new, until ``close``."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def catch_up(self) -> None:
         """Ends ``run``, and reads everything that is on disk."""
-        raise NotImplementedError
 
     async def close(self) -> None:
         """Ends ``run``."""

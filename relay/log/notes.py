@@ -15,6 +15,7 @@ required kind is read like any other, but no snapshot of it is written, and no e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -110,7 +111,7 @@ RegisterRows: TypeAlias = tuple[str, Sequence[Fields]]
 """A kind of note, and the fields of such notes: what one chunk of a snapshot has."""
 
 
-class Register:
+class Register(ABC):
     """The state of one feature, as its notes have built it up.  By default it needs no epoch."""
 
     KINDS: ClassVar[frozenset[str]]
@@ -119,15 +120,15 @@ class Register:
     NOTES_ALONE: ClassVar[bool] = False
     """True if nothing but notes changes it, so that a check of the log can build it once more."""
 
+    @abstractmethod
     def apply(self, kind: str, fields: Any) -> None:
         """Does what a note says; O(its fields)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self) -> Sequence[RegisterRows]:
         """Returns notes that rebuild this state, which nothing changes any more; O(state)."""
-        raise NotImplementedError
 
-    def saved(self, rows: Sequence[Fields]) -> None:
+    def saved(self, rows: Sequence[Fields]) -> None:  # noqa: B027  # most have nothing to note
         """Notes that a snapshot with these rows is on disk."""
 
     def needs_after(self) -> int | None:

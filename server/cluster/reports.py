@@ -11,6 +11,7 @@ hint that is lost costs a pause and nothing else.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
@@ -44,7 +45,7 @@ HINTED_SECONDS: Final = 0.1
 CLOSED: Final = "the leader closed the connection"
 
 
-class LeaderConnection:
+class LeaderConnection(ABC):
     """The connection to one leader, made again whenever it is lost, for as long as that leads.
 
     Who leads, and where, is for the home: it derives a class with the address, and with what answers and
@@ -96,13 +97,15 @@ class LeaderConnection:
                 poll_every(self._daemon, self._spaces, self._poll_seconds)
             self._note_lost(reason, was_up=was_up)
 
+    @abstractmethod
     async def _dial(self) -> tuple[Link, p.Hello]:
         """Connects to the leader, and returns the hello for it as well; raises as ``open_link``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _note_answer(self, answer: Map, *, is_first: bool) -> None:
         """Takes what an answer of the leader says beside its epochs."""
 
+    @abstractmethod
     def _note_lost(self, reason: Exception | str | None, *, was_up: bool) -> None:
         """Notes why the leader does not answer, or not any more; None where ``run`` ends."""
 

@@ -258,9 +258,7 @@ class TopicConnection(Feeder):
                     until = perf_counter() + SLICE_SECONDS
                 self._producer(packet.producer)  # what came before may have been its last step
                 # What was sent behind a step that found no room would complete its epoch without it.
-                if producer.refused is not None and not (
-                    isinstance(step, tuple) and step[:1] == (forms.CRASH,)
-                ):
+                if producer.refused is not None and not _is_crash(step):
                     raise producer.refused
                 self._carry_out(packet.producer, producer, step)
         except Refused as refusal:

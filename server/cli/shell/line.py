@@ -1,7 +1,7 @@
 """The one connection of a shell, lent to the commands that are also commands of their own.
 
-Commands that last get its ``RemoteSpace``; to commands that end at once it is a ``CommandSpace`` itself.  It
-is kept in a thread of its own, and comes back when it was lost.
+A command that lasts gets its ``RemoteSpace``.  For a command that ends at once, it is the ``CommandSpace``.
+It is kept in a thread of its own, and comes back when it was lost.
 
 Always: Ctrl-C cancels the command that runs, and leaves the connection as it is.
 """

@@ -155,8 +155,9 @@ class DirectoryHome:
         directory = self._spaces[space]
         files = [directory / FollowedLog.FILE]
         files += [directory / JournalReader.FILE] if directory == self.directory else []
-        if not all(map(has_tables, files)):
-            logger.warning("there is no log in %s yet, waiting for its leader", directory)
+        if all(map(has_tables, files)):
+            return False
+        logger.warning("there is no log in %s yet, waiting for its leader", directory)
         while not all(map(has_tables, files)):  # noqa: ASYNC110  # no event tells of files
             await trio.sleep(WAIT_SECONDS)
         return False

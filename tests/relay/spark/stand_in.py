@@ -1,4 +1,4 @@
-"""What Spark starts in place of Python: it has planning processes forked, and runs anything else as Python.
+"""Spark starts this in place of Python: it asks for a forked planning process, and runs all else as Python.
 
 ``python -IS stand_in.py PLACE PYTHON WORDS…``: ``warm_planners`` listens at ``PLACE``, and ``PYTHON WORDS…``
 is what Spark asked for.  This loads little, since it is run for every query.
