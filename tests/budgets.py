@@ -21,7 +21,7 @@ archive   4073  relay/archive/ relay/objects/ server/archiving/
 cluster   2628  relay/store/postgres/ server/cluster/
 hosting   3250  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
-copies    1336  relay/backup/ server/copies/
+copies    1338  relay/backup/ server/copies/
 turns     1339  server/turns/ server/spaces/turns/ server/owners/publishers.py
 web       2750  server/web/ server/cli/once/inspector.py
 streams   2792  dataspace/streams/

@@ -12,7 +12,7 @@ went on differently, is refused and left unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -97,7 +97,7 @@ def copy_log(source: Moments, target: Path, pace: CopyPace, what: str) -> Copied
 
 
 class _Copy:
-    """One attempt: ``patient`` if it may read in many moments."""
+    """One attempt: ``patient`` if it may read in many moments, else it reads in one."""
 
     def __init__(self, source: Moments, directory: Path, pace: CopyPace, what: str, *, patient: bool) -> None:
         self._moment = source
@@ -109,25 +109,27 @@ class _Copy:
 
     def run(self) -> CopiedLog:
         whole = self._directory / LogReader.FILE
-        with self._moment() as now:
+        with ExitStack() as reading:
+            now = reading.enter_context(self._moment())
             anew = whole.exists() and not self._continues(whole, now)
-        path = self._directory / NEW if anew else whole
-        if anew:
-            with translated("write", path):
-                make_anew(path)
-        target = LogTarget(path)
-        try:
-            if self._patient:
-                self._catch_up(target)
-            with self._moment() as now:
+            path = self._directory / NEW if anew else whole
+            if anew:
+                with translated("write", path):
+                    make_anew(path)
+            target = LogTarget(path)
+            try:
+                if self._patient:
+                    reading.close()
+                    self._catch_up(target)
+                    now = reading.enter_context(self._moment())
                 self._finish(target, now)
                 copied = CopiedLog(
                     now.identity, now.oldest, now.end.epoch, now.end.time, now.reserved, self._added, anew
                 )
                 mark = _mark(now.end, now.reserved)
-        except BaseException:
-            target.abandon()
-            raise
+            except BaseException:
+                target.abandon()
+                raise
         target.close()
         reach("backup-before-mark")
         if anew:
@@ -181,7 +183,8 @@ class _Copy:
         if now.end.segment == 0:
             return iter(())
         first = target.segment + 1 if target.segment else now.first
-        if first < now.first or (target.segment and now.anchor_of(first) != target.checksum):
+        # What is not needed any more may be there still: then the copy goes on, as ``_continues`` said.
+        if target.segment and now.anchor_of(first) != target.checksum:
             raise _Overtaken
         return now.segments(first, now.anchor_of(first))
 

@@ -6,9 +6,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -17,7 +17,7 @@ from dataspace.errors import UsageError
 from dataspace.kernel.changes import Epoch
 from relay.backup import logs, restore as restoring
 from relay.backup.backup import back_up, beside, of_directory, publish, working_directory
-from relay.backup.copies import CopyPace
+from relay.backup.copies import CopyPace, FileMoment, LogSource
 from relay.backup.logs import NotThisLog
 from relay.backup.manifest import Manifest
 from relay.backup.restore import RestoreWanted, restore
@@ -61,9 +61,15 @@ def restored(backup: Path, target: Path, wanted: RestoreWanted = ALL) -> Path:
     return target
 
 
+SILENT: Final[Turns] = [("durable:a", [])] * 4
+WRITTEN: Final = [(History.write, 1)]
+"""With such turns no segment has an epoch, so that none before a snapshot is needed, though all are there."""
+
+
 @settings(max_examples=10)
 @given(shared_claims, st.lists(lives, min_size=1, max_size=3), st.integers(0, 12))
 @example(CLAIMED_AGAIN, [[], TRIMMED, []], 12)
+@example(SILENT, [WRITTEN, [*WRITTEN * 3, (History.snapshot, 1)], []], 0)
 def test_what_is_restored_is_the_state_at_that_epoch(turns: Turns, between: list[Any], wanted: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         top = Path(directory)
@@ -200,6 +206,26 @@ def test_retention_that_overtakes_a_copy_has_it_begin_anew(log: Log, data: Path,
     found = verify(backup).statistics
     assert (found.oldest, found.last) == (log.oldest, 11) == (11, 11)
     assert numbers(restored(backup, tmp_path / "restored")) == [11]
+
+
+def test_the_last_attempt_is_of_one_moment_in_which_nothing_is_deleted(
+    log: Log, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = backed_up(data, tmp_path / "backup")
+    write(log, 10, 12)
+    monkeypatch.setattr(logs, "OVERTAKEN", 0)  # so that the first attempt is the last one
+    source, asked = LogSource(data), list[int]()
+
+    def moment() -> AbstractContextManager[FileMoment]:
+        if asked:
+            snapshot(log)
+            trim(log)
+        asked.append(len(asked))
+        return source.moment()
+
+    with closing(source):
+        copied = logs.copy_log(moment, target, CopyPace(), "a log")
+    assert (copied.epoch, copied.added, copied.anew) == (12, 3, False)
 
 
 def test_a_backup_that_was_overtaken_is_made_anew_in_its_place(log: Log, data: Path, tmp_path: Path) -> None:
