@@ -89,7 +89,7 @@ class Lane:
         waiting = sum(map(len, self._askers.values()))
         return LaneStatistics(self._slices, waiting, len(self._askers))
 
-    async def take(self, asker: Hashable, *, begun: bool = False) -> None:
+    async def enter(self, asker: Hashable, *, begun: bool = False) -> None:
         """Waits until it is the turn of this asker; ``leave`` must follow, once.
 
         A piece that ends ``begun`` work comes before other pieces of the asker.
@@ -181,7 +181,7 @@ class Work:
     async def enter(self) -> None:
         """Waits for a turn, unless it is this one's."""
         if not self.has_turn:
-            await self._lane.take(self._asker, begun=self._begun)
+            await self._lane.enter(self._asker, begun=self._begun)
             self._begin()
 
     def _begin(self) -> None:

@@ -16,8 +16,8 @@ from tests.test_imports import arrows
 BUDGETS: Final = """
 core     42060  index/ dataspace/ relay/ server/
 groups    3163  relay/groups/ server/groups/
-topics    4119  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
-archive   4073  relay/archive/ relay/objects/ server/archiving/
+topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
+archive   4075  relay/archive/ relay/objects/ server/archiving/
 cluster   2628  relay/store/postgres/ server/cluster/
 hosting   3250  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py

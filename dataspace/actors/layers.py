@@ -70,7 +70,7 @@ def layer(
     home.depth, home.term = turn.home.depth + 1, turn.home.term
     inner, outer = turn.at(home), turn
     passes = _filter(allow, forbid)
-    turn.facet.keep(_Inside(turn.actor.engine, home))
+    turn.facet.own(_Inside(turn.actor.engine, home))
     inner.observe(Quit(), message=lambda turn: turn.stop(), quiet=True)
 
     @inner.during(Outbound(capture()), quiet=True)

@@ -86,7 +86,7 @@ class Supervised(FacetResource):
 
     def set_up(self, turn: Turn) -> None:
         """Starts it; the facet lives until the actor has ended in an orderly way, and ends it."""
-        turn.facet.keep(self)
+        turn.facet.own(self)
         self._start(turn)
 
     def _start(self, turn: Turn) -> None:

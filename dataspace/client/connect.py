@@ -250,7 +250,7 @@ async def connect(
     who = ClientIdentity(name, identity, owner, space, heartbeat, grace, lease)
     if read not in READ:
         raise UsageError(f"read is one of {', '.join(READ)}, not {read!r:.40}")
-    credentials, addresses = Credentials.settle(token, tls), parse_urls(url)
+    credentials, addresses = Credentials.complete(token, tls), parse_urls(url)
     session = CatchingUpSession(
         addresses,
         who,

@@ -234,7 +234,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     def _pay(self, handover: Handover) -> None:
         """Releases the credit of the epoch in work."""
         due, handover.due = handover.due, None
-        if due is not None and self._window.take(*due):
+        if due is not None and self._window.consume(*due):
             self._want(len(self._line))
 
     def _visit(self, handover: Handover) -> None:
@@ -318,7 +318,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     def _took(self, count: int) -> None:
         for _ in range(count):
             items, size = self._costs.popleft()
-            if self._window.take(items, size):
+            if self._window.consume(items, size):
                 self._want(len(self._line))
 
     def _want(self, readers: int) -> None:

@@ -277,7 +277,7 @@ class Subscription(AsyncOnly):
         for at, value in enumerate(values, 1):
             self._skipped += 1
             self._skipped_bytes += size if at == len(values) else 0
-            events = self._subscriber.take(forms.message_of(value))
+            events = self._subscriber.events_of(forms.message_of(value))
             kept = [with_items(event) for event in events if self._is_new(event)]
             if kept:
                 self._inbox += [(event, 0, 0) for event in kept[:-1]]

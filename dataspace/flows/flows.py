@@ -139,7 +139,7 @@ class Flow(Wiring):
         for hand in handoffs:
             hand.receive = self._receiver(self.operators[hand.edge.target], hand.edge.port)
         for name in reversed(place):  # downstream first: what one releases may stream into the next
-            self._strata[strata.number[name]].take(self.operators[name])
+            self._strata[strata.number[name]].add_operator(self.operators[name])
         self._timed = [
             each for each in self.operators.values() if isinstance(each, Windows) and each.every_tick
         ]
@@ -388,7 +388,7 @@ class _Stratum:
         (self.blocking if hand.edge.blocking else self.streaming).append(hand)
         return _waiting_in(hand, self)
 
-    def take(self, operator: Operator) -> None:
+    def add_operator(self, operator: Operator) -> None:
         """Adds an operator that runs here; it is released before the operators that were added earlier."""
         if type(operator).release is not Operator.release:
             self.released.append(operator)

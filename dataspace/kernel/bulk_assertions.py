@@ -76,7 +76,7 @@ class Assertions(Sequence[Action]):
         at = range(len(self.values))[at]
         return (ASSERT, self.first + at, self.values[at])
 
-    def take(self, places: dict[int, Value], begun: list[tuple[int, Value]]) -> None:
+    def claim(self, places: dict[int, Value], begun: list[tuple[int, Value]]) -> None:
         """Makes these the claims of an owner, and notes them in ``begun`` first; or raises and makes none.
 
         ``Refused("handle-in-use")`` and ``ProtocolError`` for handles, ``UsageError`` for a value that is too

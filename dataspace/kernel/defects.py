@@ -67,12 +67,12 @@ class Defects:
         """Returns what ``make`` returns; after each defect it is undone, and tried with fewer texts."""
 
         def failed(error: Exception, attempt: int) -> None:
-            self.note(error, attempt)
+            self.choose(error, attempt)
             undo()
 
         return until_made(make, failed)
 
-    def note(self, error: Exception, attempt: int) -> None:
+    def choose(self, error: Exception, attempt: int) -> None:
         """Chooses the texts to suspend after a defect, whose undoing has ended the program.
 
         The first attempt, 0, suspends none.  The second suspends texts whose rows are due, the third all

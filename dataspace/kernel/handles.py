@@ -80,7 +80,7 @@ class Handles(MutableMapping[int, Value]):
     def __setitem__(self, handle: int, value: Value) -> None:
         self.places[handle * SECRET & ALL] = value
         if self.highest is not None:
-            self.note((handle,))
+            self.raise_highest((handle,))
 
     def __delitem__(self, handle: int) -> None:
         del self.places[handle * SECRET & ALL]
@@ -93,10 +93,10 @@ class Handles(MutableMapping[int, Value]):
         """
         if self.highest is None:
             self.highest = FRESH.start - 1
-            self.note(self)
+            self.raise_highest(self)
         return self.highest + 1
 
-    def note(self, handles: Iterable[int]) -> None:
+    def raise_highest(self, handles: Iterable[int]) -> None:
         """Updates ``highest``, once ``fresh()`` was called; O(handles)."""
         if (highest := self.highest) is not None:
             self.highest = max(

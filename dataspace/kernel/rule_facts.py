@@ -64,7 +64,7 @@ class RuleQuotas:
         rules = [value for value in known if is_rule(value)]
         return len(rules), sum([_size(part) for rule in rules for part in rule.fields])
 
-    def keep(self, owners: Container[str]) -> None:
+    def retain(self, owners: Container[str]) -> None:
         """Forgets all owners but these; O(owners with rules)."""
         self._places = {owner: known for owner, known in self._places.items() if owner in owners}
 

@@ -106,7 +106,7 @@ class Search:
 
     @property
     def step(self) -> int:
-        """How many values ``take`` may get in one step."""
+        """How many values ``claim`` may get in one step."""
         return max(1, COMPARED // max(1, len(self._kinds)))
 
     def reading(self) -> Steps[None]:
@@ -121,7 +121,7 @@ class Search:
                 if compared % self.step == 0:
                     yield
 
-    def take(self, handle: Callable[[Hashable], int], place: Hashable, value: Value) -> bool:
+    def claim(self, handle: Callable[[Hashable], int], place: Hashable, value: Value) -> bool:
         """Takes a claim of the owner; returns True if the turn may end it.
 
         A handle that stands for another value than before is taken anew.

@@ -290,7 +290,7 @@ class Space(SpaceState):
         def failed(error: Exception, attempt: int) -> None:
             if not isinstance(error, RulesFailed):
                 raise error
-            self.rules.defects.note(error.error, attempt)
+            self.rules.defects.choose(error.error, attempt)
 
         until_made(lambda: at_once(self._making(instant)), failed)
 
@@ -330,18 +330,18 @@ class Space(SpaceState):
         """Checks the turn and takes it into the claims of its owner; returns the changes of the claims."""
         places = {} if held is None else held.places
         if publication and actions.__class__ is Assertions:
-            actions.take(places, draft.asserted)
+            actions.claim(places, draft.asserted)
             draft.added += actions.values
             draft.size = size_of(len(actions), weights(draft.places[0]))
             draft.brings_rules = rules_in(actions.values)
         else:
             take(places, actions, draft)
         if draft.brings_rules:
-            self.rule_quotas.keep(self._claims)
+            self.rule_quotas.retain(self._claims)
             self.rule_quotas.check(owner, places, draft.asserted)
         if held is not None and held.highest is not None:
             last = draft.asserted[-1:] if actions.__class__ is Assertions else draft.asserted
-            held.note([handle for handle, _ in last])
+            held.raise_highest([handle for handle, _ in last])
         size = draft.size if self._counting else 0
         if draft.added or held is None or not places:
             self._keep(owner, held, places, len(draft.added) - len(draft.removed), size, admit)
@@ -525,7 +525,7 @@ class Space(SpaceState):
 class Mirror(Space):
     """A copy of a space elsewhere; observed like any space."""
 
-    def take(self, epoch: EpochChanges) -> None:
+    def apply(self, epoch: EpochChanges) -> None:
         """Applies an epoch and notifies the observers; O(changes × matching patterns)."""
         added, messages, removed = (
             [row[0] for row in rows] for rows in (epoch.added, epoch.messages, epoch.removed)

@@ -69,7 +69,7 @@ class LinkedTask(FacetResource):
     def __init__(self, facet: Facet) -> None:
         self.facet = facet
         self.scope = trio.CancelScope()
-        facet.keep(self)
+        facet.own(self)
 
     def close(self) -> None:
         """Cancels it."""
@@ -297,9 +297,9 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._ended.wait(self.limit / 8):
-            self.look(time.monotonic())
+            self.check(time.monotonic())
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Compares the engine with how it was at the last look; ``now`` is in seconds."""
         actor, what, _ = seen = self._running()
         if seen != self._seen or actor is None:

@@ -106,7 +106,7 @@ class RemoteEngine(Engine):
 
     def receive(self, epoch: EpochChanges) -> None:
         """Applies an epoch, and queues the events that waited for it."""
-        self.mirror.take(epoch)
+        self.mirror.apply(epoch)
         self._release()
 
     async def collect(self) -> None:

@@ -46,9 +46,9 @@ class Subscriber:
     ``up_to`` ends it before that time: nothing at or after it is delivered.
 
     >>> subscriber = Subscriber([0])
-    >>> subscriber.take(Snapshot(0, lower=(3,), upper=(5,)))
+    >>> subscriber.events_of(Snapshot(0, lower=(3,), upper=(5,)))
     [Frontier(times=(3,))]
-    >>> subscriber.take(Batch(0, 4, "begun?")), subscriber.take(Batch(0, 6, "latent"))
+    >>> subscriber.events_of(Batch(0, 4, "begun?")), subscriber.events_of(Batch(0, 6, "latent"))
     ([], [Batch(partition=0, time=6, items='latent')])
     """
 
@@ -101,7 +101,7 @@ class Subscriber:
         """True if nothing more can come."""
         return self.ready and all(self._beyond(each) for each in self.frontier)
 
-    def take(self, message: Message) -> list[Event]:
+    def events_of(self, message: Message) -> list[Event]:
         """Returns the events that a message means to the program, in order; O(frontier + filter).
 
         ``UsageError`` for a message of another partition, or a second snapshot.
@@ -164,7 +164,7 @@ class Subscriber:
     def _moved(self) -> list[Event]:
         """Retires what the filter no longer needs, and tells the frontier if it is another."""
         frontier = self.frontier
-        self._filter.keep([f for f in self._filter if any(less_equal(x, f) for x in frontier)])
+        self._filter.retain([f for f in self._filter if any(less_equal(x, f) for x in frontier)])
         self._epochs.retire(frontier)
         times = tuple(frontier)
         if times == self._told:

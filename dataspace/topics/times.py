@@ -214,7 +214,7 @@ class Maxima(_Incomparable):
             self._elements = rest
             self.insert(join(first, second))
 
-    def keep(self, times: Iterable[Time]) -> None:
+    def retain(self, times: Iterable[Time]) -> None:
         """Leaves only these elements of it."""
         kept = set(times)
         self._elements = [each for each in self._elements if each in kept]

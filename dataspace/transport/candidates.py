@@ -116,7 +116,7 @@ class Candidates:
         self._target = None
         self._left = deque(dict.fromkeys((*others, *target, *self._order)))
 
-    def take(self) -> Address | None:
+    def next_address(self) -> Address | None:
         """Returns the address to try next, or None at the end of the round."""
         if self.is_sent_on:
             assert self._target is not None

@@ -102,7 +102,7 @@ class Credentials:
     tls: Tls | ssl.SSLContext
 
     @classmethod
-    def settle(cls, token: str | None, tls: Tls | ssl.SSLContext | None) -> Self:
+    def complete(cls, token: str | None, tls: Tls | ssl.SSLContext | None) -> Self:
         """Returns the given credentials, completed from the environment."""
         settled = Tls.default() if tls is None else tls
         return cls(default_token() if token is None else token, settled)

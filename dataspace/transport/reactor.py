@@ -76,7 +76,7 @@ class Deadline:
         """Calls nothing any more, and drops the function at once."""
         self._function = None
 
-    def look(self, now: float) -> None:
+    def run_if_due(self, now: float) -> None:
         """Calls the function if the deadline has passed: it may have been set for several times."""
         if self.due <= now and self._function is not None:
             self.due = inf
@@ -239,6 +239,6 @@ class Reactor:
                 while deadlines and deadlines[0][0] <= now:
                     due.append(heappop(deadlines)[2])
                 for deadline in due:
-                    deadline.look(now)
+                    deadline.run_if_due(now)
             finally:
                 self._end_pass()

@@ -55,8 +55,8 @@ class ReceiveWindow:
 
     With ``items`` 0 nothing is asked for ahead, but as much as is ``wanted`` at the moment.
 
-    Counts are totals since the stream was opened, of values and of bytes.  ``take`` is called for each value,
-    so that it does no more than add and compare.
+    Counts are totals since the stream was opened, of values and of bytes.  ``consume`` is called for each
+    value, so that it does no more than add and compare.
     """
 
     __slots__ = (
@@ -118,7 +118,7 @@ class ReceiveWindow:
         self._came += items
         self._came_size += size
 
-    def take(self, items: int, size: int) -> bool:
+    def consume(self, items: int, size: int) -> bool:
         """The application has taken what these were; whether there may be something to ask for."""
         self._taken += items
         self._taken_size += size

@@ -178,7 +178,7 @@ class Reader(Scanner):
 
     def _items(self, close: str, level: int) -> list[Value]:
         items: list[Value] = []
-        while not self.take(close):
+        while not self.accept(close):
             items.append(self.value(level))
             if self.expect(",", close) == close:
                 break
@@ -189,7 +189,7 @@ class Reader(Scanner):
         self.position += 1
         pairs: list[tuple[Value, Value]] = []
         places: list[int] = []
-        while not self.take("}"):
+        while not self.accept("}"):
             places.append(self.position)
             at = self.value(inside)
             self.expect(":")

@@ -363,7 +363,7 @@ class Contents:
         """Files what is about to be removed where it is pending."""
         for filling in self.fillings:
             for at in going:
-                filling.take(at)
+                filling.file_pending(at)
 
     def _file_all(self, coming: list[At], added: Sequence[Value], news: News) -> None:
         """Does ``appear`` for many values, but for the root: values of one label in a row share the way

@@ -266,7 +266,7 @@ class Group:
         if leaf is not None:
             leaf.tell(value)
 
-    def settle(self, values: Values) -> None:
+    def place_all(self, values: Values) -> None:
         """Keeps all values of the node at their places, where there is no leaf yet; O(values)."""
         place_of, idle = self.place, self.idle
         for at, value in values.items():
@@ -378,7 +378,7 @@ class Node:
         The node has no group if an exception interrupts that.
         """
         group = Group(group_code(self.shape, *of, usual))
-        group.settle(values)
+        group.place_all(values)
         self.groups[of] = group
         self.each = tuple(self.groups.values())
         return group

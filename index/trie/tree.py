@@ -110,7 +110,7 @@ class Tree:
 
     def find(self, skeleton: Skeleton) -> Handler | None:
         """Returns the handler of a skeleton, if there is one; O(path)."""
-        return self.look(skeleton)[0]
+        return self.lookup(skeleton)[0]
 
     def of_shape(self, skeleton: Skeleton) -> int:
         """Returns how many values are at the last node that exists on the way to a skeleton; O(path)."""
@@ -118,9 +118,9 @@ class Tree:
 
     def candidates(self, skeleton: Skeleton) -> Values:
         """Returns the smallest known collection that contains all values that match a skeleton."""
-        return self.look(skeleton)[1]
+        return self.lookup(skeleton)[1]
 
-    def look(self, skeleton: Skeleton) -> tuple[Handler | None, Values]:
+    def lookup(self, skeleton: Skeleton) -> tuple[Handler | None, Values]:
         """Returns what ``find`` and ``candidates`` do, with one walk."""
         if self.nets:
             beside = self._leaf_beside(skeleton)
@@ -422,7 +422,7 @@ class Filling:
                 count -= 1
         return not pending
 
-    def take(self, at: At) -> None:
+    def file_pending(self, at: At) -> None:
         """Files a value that is about to be removed, if it is pending; O(1)."""
         if at in self._pending:
             self._file(at, self._pending.pop(at))

@@ -413,7 +413,7 @@ class Index:
         """Does the same for the first ``most`` values alike; the second is true if there are no more."""
         if self._fillings:
             self._contents.fill_all(skeleton)
-        handler, alike = self._tree.look(skeleton)
+        handler, alike = self._tree.lookup(skeleton)
         if handler is not None and (most is None or len(handler.rows) <= most):
             return list(handler.rows.values()), True
         match = match_reader(skeleton) if len(alike) > FEW else alike_reader(skeleton)

@@ -99,7 +99,7 @@ class Scanner:
         """The next character, or nothing at the end; blanks count."""
         return self.text[self.position : self.position + 1]
 
-    def take(self, symbol: str) -> bool:
+    def accept(self, symbol: str) -> bool:
         """Whether a symbol is next behind any blanks; if so, goes past it."""
         self.blanks()
         return self.take_here(symbol)
@@ -122,7 +122,7 @@ class Scanner:
     def expect(self, *symbols: str) -> str:
         """Goes past one of the symbols, and returns it; ``ParseError`` if another symbol is next."""
         for symbol in symbols:
-            if self.take(symbol):
+            if self.accept(symbol):
                 return symbol
         raise self.error(f"expected {' or '.join(map(repr, symbols))}, found {self.found()}")
 

@@ -100,7 +100,7 @@ class DeltaTables:
             {label for label, arity in self._with_objects(pattern) if not self._can_be_opened(label, arity)}
         )
 
-    def keep(self, pattern: Value = None) -> Iterator[DeltaTable]:
+    def update(self, pattern: Value = None) -> Iterator[DeltaTable]:
         """Brings the tables up to date, all or the tables that may have facts of a pattern, and yields them.
 
         Reads the footers of new objects, and the objects of rare labels that were not read before.  An error
@@ -311,7 +311,7 @@ def error_of_tables(tables: DeltaTables) -> str:
     Tables are derived, so whatever fails in them stops neither archiving nor erasing: it is only reported.
     """
     try:
-        for _ in tables.keep():
+        for _ in tables.update():
             pass
     except Exception as error:  # noqa: BLE001  as above: the caller reports it
         return str(error) if isinstance(error, DataspaceError) else f"{type(error).__name__}: {error!s:.300}"

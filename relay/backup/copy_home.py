@@ -160,7 +160,7 @@ def _copy_log(source: LogTables, target: LogTables, pace: CopyPace, what: str) -
         while writer.step():
             pass
     mark = AcknowledgedMark(chain.epoch, chain.last, meta.get("reserved", 0), chain.checksum)
-    target.note(mark, sync=True)
+    target.write_mark(mark, sync=True)
 
 
 def _continued(chain: Chain, source: ChainTables, target: ChainTables) -> int:
@@ -199,7 +199,7 @@ def _copy_topics(source: TopicTables, target: TopicTables, pace: CopyPace) -> No
     """Copies the durable topics; an earlier attempt's are deleted before."""
     names = source.moment().names
     target.write([], [], [], [row[0] for row in target.topics()], {})
-    target.settle([], {})
+    target.write_topics([], {})
     if not names:
         return
     check_format(source.place, names, TOPICS_FORMAT)
@@ -214,7 +214,7 @@ def _copy_topics(source: TopicTables, target: TopicTables, pace: CopyPace) -> No
     for slot, _, _ in rows:
         for reader in source.readers(slot):
             target.put_reader(slot, *reader)
-    target.note(AcknowledgedMark(names.get("steps", 0)), sync=True)
+    target.write_mark(AcknowledgedMark(names.get("steps", 0)), sync=True)
 
 
 def _copy_staged(source: StagedTables, target: StagedTables, pace: CopyPace, what: str) -> None:

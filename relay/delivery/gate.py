@@ -51,7 +51,7 @@ class DurableGate:
         """True if an entry of this epoch has to wait."""
         return self.closed and (epoch > self.durable or bool(self._kept))
 
-    def keep(self, offer: Callable[[Changes], object], changes: Changes) -> None:
+    def offer_when_durable(self, offer: Callable[[Changes], object], changes: Changes) -> None:
         """Calls ``offer`` with the changes once their epoch is on disk; at once if it is."""
         number = changes.number
         if number > self.durable or self._kept:

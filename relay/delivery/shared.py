@@ -167,7 +167,7 @@ class SharedQueue:
         """Queues one epoch for all members, when the gate lets it pass; O(members that have taken all, or are
         apart)."""
         if self.gate is not None and self.gate.closed:
-            self.gate.keep(self.offer, changes)
+            self.gate.offer_when_durable(self.offer, changes)
         elif self._apart is None:
             self._take_in(changes)
         else:

@@ -263,7 +263,7 @@ class Following(Polled):
 
     def _take(self, epoch: Epoch, size: int) -> None:
         self._apply(epoch)
-        self.state.note(epoch)
+        self.state.apply_notes(epoch)
         self.recent.add(epoch, size)
         self.latest = epoch
         self._durable = epoch.number

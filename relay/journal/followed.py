@@ -60,7 +60,7 @@ class FollowedTopic:
         """Returns the ordinal of the newest segment that was read."""
         return self.chain.first - 1
 
-    def take(self, segment: Segment) -> Generator[None]:
+    def apply(self, segment: Segment) -> Generator[None]:
         """Applies the next segment, with a pause after each step; ``LogDamaged`` if a step does not fit."""
         step_log = self.step_log
         for step, _, _ in entries_of(segment):
@@ -68,7 +68,7 @@ class FollowedTopic:
                 raise LogDamaged(f"step {step_log.position + 1} of slot {self.slot} is missing")
             if step.position == step_log.position + 1:
                 do_again(step_log, step)
-                self.settle()
+                self.forget_trimmed()
                 yield
         self.chain.first, self.chain.anchor = segment.ordinal + 1, segment.checksum
         step_log.written(step_log.position)
@@ -76,9 +76,9 @@ class FollowedTopic:
     def renew(self, seal: bytes, kept: Kept) -> None:
         """Takes a newer row over."""
         self.seal, self.kept = seal, kept
-        self.settle()
+        self.forget_trimmed()
 
-    def settle(self) -> None:
+    def forget_trimmed(self) -> None:
         """Forgets what the row has forgotten, once the position of that is reached."""
         if self.kept is not None and self.kept.position <= self.step_log.position:
             self.step_log.forget_as(self.kept.state)

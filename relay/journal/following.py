@@ -143,7 +143,7 @@ class TopicsFollowing(Polled):
                     segments = yield from self._news(topic, head)
                     more = more or segments is None or bool(segments)
                     for segment in segments or ():
-                        yield from topic.take(segment)
+                        yield from topic.apply(segment)
                         self._moved(topic.step_log)
                 yield None
 

@@ -73,7 +73,7 @@ class Journal(JournalReader):
     def _settle(self) -> None:
         """Seals what is left.  Any topic may lack its last steps, so each gets a new identity."""
         with self._header.changing(self._counted(self.count, self._newest_ends)) as names:
-            self._tables.settle(renumbered(self._tables.topics()), names)
+            self._tables.write_topics(renumbered(self._tables.topics()), names)
 
     def _counted(self, steps: int, ends: bytes) -> dict[str, object]:
         """Returns the header after so many steps, with these newest checksums."""
@@ -122,7 +122,7 @@ class Journal(JournalReader):
             self._chains[slot], self._ends[slot] = part.chain, part.chain.checksum
             if part.ended:
                 del self._ends[slot], self._chains[slot]
-        self._tables.note(AcknowledgedMark(count))
+        self._tables.write_mark(AcknowledgedMark(count))
         reach("topics-after-write")
 
     def _trimmed(self, held: ExitStack, chain: Chain, kept: Kept) -> Kept:
@@ -140,7 +140,7 @@ class Journal(JournalReader):
 
     def close(self) -> None:
         """Closes the tables."""
-        self._tables.note(AcknowledgedMark(self.count), sync=True)
+        self._tables.write_mark(AcknowledgedMark(self.count), sync=True)
         self._tables.close()
 
     # -- readers --------------------------------------------------------------------------------------

@@ -88,14 +88,14 @@ class TopicWriter(GroupWriter[Entry]):
 
     # -- submitting -----------------------------------------------------------------------------------
 
-    def note(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+    def submit_step(self, step_log: StepLog, step: Step, completed: Sequence[Completed]) -> None:
         """Submits a step; it is the ``write`` of a step log."""
         at = time.time_ns() // 1000
         self._submit(step_log, Noted(step_log.slot, step, completed, step_log.completed, at))
         if step.position % KEPT_STEPS == 0:
-            self.keep(step_log)
+            self.submit_state(step_log)
 
-    def keep(self, step_log: StepLog, *, held: bool = True) -> None:
+    def submit_state(self, step_log: StepLog, *, held: bool = True) -> None:
         """Submits the state of a topic, perhaps a new one; the epochs that it has forgotten are deleted.
 
         If ``held``, steps stay that an archive has to take in yet.
@@ -197,7 +197,7 @@ class TopicWriter(GroupWriter[Entry]):
     async def note_archived(self, step_log: StepLog, position: int, completed: int) -> None:
         """Submits what an archive has of a topic, and deletes what need not be kept any more."""
         step_log.archived, step_log.archive_seen = (position, completed), True
-        self.keep(step_log)
+        self.submit_state(step_log)
         while self._has_excess(step_log) and await self.trim(step_log):
             pass
 
@@ -247,7 +247,7 @@ class TopicWriter(GroupWriter[Entry]):
                 break
         if going and going[0].number == step_log.oldest:
             step_log.forget(going)
-            self.keep(step_log, held=going[-1].number <= archived)
+            self.submit_state(step_log, held=going[-1].number <= archived)
         return step_log.oldest != oldest
 
     def _going(

@@ -139,7 +139,7 @@ class Log(LogReader):
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:
         """Writes the mark of a transaction that is on disk, before anything that depends on it."""
-        self._tables.note(
+        self._tables.write_mark(
             AcknowledgedMark(self.last, self._chain.last, reserved, self._chain.checksum), sync=sync
         )
         self.reserved = reserved

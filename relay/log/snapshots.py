@@ -78,9 +78,9 @@ class RecoveredState:
                     raise LogDamaged(f"epoch {epoch.number} ends claim {handle} of {change.owner}, unknown")
             if not claims:
                 del self.owners[change.owner]
-        self.note(epoch)
+        self.apply_notes(epoch)
 
-    def note(self, epoch: Epoch) -> None:
+    def apply_notes(self, epoch: Epoch) -> None:
         """Takes in what the next epoch says beside its claims; O(1)."""
         if epoch.client is not None:
             self.clients[epoch.client] = (epoch.sequence, epoch.number)

@@ -231,7 +231,7 @@ class GroupCommit(GroupWriter[_Entry]):
             self.fail(f"epoch {number} was queued by half: {error!r}")
             raise
 
-    def note(self, number: int, time: int, note: Note) -> None:
+    def queue_note(self, number: int, time: int, note: Note) -> None:
         """Queues a note that stands before the epochs that are submitted from now on.
 
         ``number`` and ``time`` belong to the newest epoch.  Raises ``LogFailed`` once the disk has failed.

@@ -106,7 +106,7 @@ class ChainTables(Protocol):
     def mark(self) -> AcknowledgedMark:
         """Returns what the tables hold at least; an empty mark where a home needs none."""
 
-    def note(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
+    def write_mark(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
         """Keeps a new mark, after the write that it is about; on disk if ``sync``, or within a second."""
 
     def ends(self, key: int) -> ChainEnds | None:
@@ -243,7 +243,7 @@ class TopicTables(ChainTables, Protocol):
         slots that have ``ended``.
         """
 
-    def settle(self, topics: Sequence[Row], names: Names) -> None:
+    def write_topics(self, topics: Sequence[Row], names: Names) -> None:
         """Writes rows of topics and names of the header; deletes segments of no topic."""
 
     def readers(self, slot: int) -> list[Row]:

@@ -55,10 +55,10 @@ Key = tuple[str, ...]
 class Payer(Protocol):
     """Whose bytes are staged; raises ``Refused`` for too many."""
 
-    def take(self, what: str, count: int) -> None:
+    def reserve(self, what: str, count: int) -> None:
         """Counts so much more of something, or raises."""
 
-    def give(self, what: str, count: int) -> None:
+    def release(self, what: str, count: int) -> None:
         """Counts so much less."""
 
 
@@ -125,7 +125,7 @@ class Staging:
             return
         at = _text(key), by
         size = len(at[0]) + len(body) + ROW_BYTES
-        payer.take("staged_bytes", size)
+        payer.reserve("staged_bytes", size)
         part = self._pay(at, payer, size)
         try:
             await trio.to_thread.run_sync(self._stage, key, body, by)
@@ -178,7 +178,7 @@ class Staging:
         """Notes that bytes of a part were not staged after all."""
         given = min(size, part.bytes)  # less if it was discarded meanwhile
         part.bytes -= given
-        part.payer.give("staged_bytes", given)
+        part.payer.release("staged_bytes", given)
         if self._paid.get(at) == [part] and not part.bytes:
             del self._paid[at]
 
@@ -275,7 +275,7 @@ def _place(key: Key, by: str) -> bytes:
 def _give_back(parts: Iterable[Paid]) -> None:
     """Gives the bytes of parts back to their payers; a part that is still being staged has none then."""
     for part in parts:
-        part.payer.give("staged_bytes", part.bytes)
+        part.payer.release("staged_bytes", part.bytes)
         part.bytes = 0
 
 

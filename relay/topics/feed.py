@@ -159,7 +159,7 @@ class Feed:
         """True if a reader of the past should read on: no more than half of the limit waits."""
         return self._bytes <= self._limit // 2
 
-    def look(self) -> None:
+    def send_held(self) -> None:
         """Sends what the gate held back until now."""
         if self._waiting:
             self._wake()
@@ -268,7 +268,7 @@ class CatchUp:
         for each, told in self._told.items():
             self._tell(Snapshot(each, tuple(told), ()))
 
-    def take(self, steps: Iterable[Step]) -> None:
+    def replay(self, steps: Iterable[Step]) -> None:
         """Tells the steps that follow."""
         for step in steps:
             self._take(step)
@@ -279,7 +279,7 @@ class CatchUp:
         tail = self.step_log.tail(self.at)
         if tail is None:
             return False
-        self.take(tail)
+        self.replay(tail)
         self._catch_up(self.step_log.lowers())
         self.step_log.topic.subscribe(self._number, self._partitions, self._tell, self._over, snapshot=False)
         return True

@@ -89,8 +89,8 @@ def keep_archiving() -> int:
     try:
         while line := _newest(lines, LOOK_SECONDS):
             if line != _NOTHING:
-                keeper.take(orders_of(line))
-            keeper.look()
+                keeper.obey(orders_of(line))
+            keeper.archive_due()
     except KeyboardInterrupt:
         pass
     finally:
@@ -131,7 +131,7 @@ class _Archivers:
         self._orders = Orders("", False, "", {}, 0.0)
         self._spaces: dict[str, list[_Tried]] = {}
 
-    def take(self, orders: Orders) -> None:
+    def obey(self, orders: Orders) -> None:
         """Begins and ends the archiving of spaces."""
         held = self._orders
         others = (orders.prefix, orders.place, orders.clusters) != (held.prefix, held.place, held.clusters)
@@ -147,11 +147,11 @@ class _Archivers:
             for each in self._spaces[name]:
                 each.order(orders)
 
-    def look(self) -> None:
+    def archive_due(self) -> None:
         """Archives what is due."""
         for tried in self._spaces.values():
             for each in tried:
-                each.look()
+                each.archive_due()
 
     def close(self) -> None:
         """Closes the logs; the next process reads again what is not archived yet."""
@@ -181,7 +181,7 @@ class _Tried(ABC):
         """Takes the newest orders."""
         self._orders = orders
 
-    def look(self) -> None:
+    def archive_due(self) -> None:
         """Reads on, and archives what is due; says what came of it."""
         if time.monotonic() < self._next:
             return
@@ -361,7 +361,7 @@ class _Topics(_Tried):
     def _look(self) -> None:
         archiver = self._archiver or self._begun()
         if archiver is not None:
-            archiver.look(self._say_archived, self._say_failed)
+            archiver.archive_due(self._say_archived, self._say_failed)
 
     def _begun(self) -> TopicsArchiver | None:
         tables = self._held.enter_context(read_topics(self._orders.place))

@@ -88,7 +88,7 @@ class Erasures:
         if len(self._asked) >= MOST:
             raise Refused("limit", f"{MOST} erasures wait, limit {MOST}")
 
-    def take(self, answer: Mapping[str, Any]) -> None:
+    def on_answer(self, answer: Mapping[str, Any]) -> None:
         """Takes the answer of the process; a second answer to an erasure is ignored."""
         for asked in self._asked.values():
             if asked.order.number == answer["erasure"] and not asked.done.is_set():

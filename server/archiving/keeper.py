@@ -276,7 +276,7 @@ class ArchiveKeeper:
         """Notes what the process says of a space."""
         name = news["space"]
         if "erasure" in news:
-            self.erasures.take(news)
+            self.erasures.on_answer(news)
             return
         if "topic" in news:
             await self._take_topic(news)

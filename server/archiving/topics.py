@@ -84,7 +84,9 @@ class TopicsArchiver:
         source = TopicSource(self._tables, slot, self._identity)
         return TopicArchiver(source, self._objects, self._space, term=self._term, sizes=self._sizes)
 
-    def look(self, archived: Callable[[TopicArchiver], None], failed: Callable[[Exception], None]) -> None:
+    def archive_due(
+        self, archived: Callable[[TopicArchiver], None], failed: Callable[[Exception], None]
+    ) -> None:
         """Reads on, and archives what is due; calls ``archived`` after each range and at each beginning.
 
         An error of one topic goes to ``failed``.  Raises ``StoreFailed``, and errors of the tables.

@@ -69,7 +69,7 @@ class SettingSource:
             if name not in known:
                 raise UsageError(f"{file}: {where}.{name}: {unknown(name, known)}")
 
-    def take(self, name: str, read: Any, default: Any = None) -> Any:
+    def entry(self, name: str, read: Any, default: Any = None) -> Any:
         """Returns the entry of a name, or the default."""
         if name not in self._table:
             return default
@@ -79,7 +79,7 @@ class SettingSource:
         """Returns the entry of a name; raises ``UsageError`` if there is none."""
         if name not in self._table:
             raise UsageError(f"{self.place(name)}: missing")
-        return self.take(name, read)
+        return self.entry(name, read)
 
     def table(self, name: str, known: tuple[str, ...]) -> SettingSource:
         """Returns the table of a name within this one; an empty one where there is none."""
@@ -233,8 +233,8 @@ def _spaces(
             place_of(main.data, name),
             replace(main.limits, **_entries(SPACE_LIMITS, source.table("limits", SPACE_LIMITS.leaves))),
             replace(main.retention, **_entries(KEPT, source)),
-            show=source.take("show", SHOWN, main.show),
-            prefer=source.take("prefer", text, None),
+            show=source.entry("show", SHOWN, main.show),
+            prefer=source.entry("prefer", text, None),
         )
     for name in args.host_space or ():
         _check_space_name(name, "--host-space")
@@ -267,7 +267,7 @@ def _rules(document: Table, file: Path | None, spaces: list[str]) -> dict[str, l
         if ("file" in source) == ("text" in source):
             raise UsageError(f"{source.place('file')}: either a file or a name and a text is needed")
         rule = (
-            source.take("file", path)
+            source.entry("file", path)
             if "file" in source
             else RuleText(source.need("name", text), source.need("text", text))
         )
@@ -276,7 +276,7 @@ def _rules(document: Table, file: Path | None, spaces: list[str]) -> dict[str, l
 
 
 def _space(source: SettingSource, spaces: list[str]) -> str:
-    name: str = source.take("space", text, MAIN)
+    name: str = source.entry("space", text, MAIN)
     if name not in spaces:
         raise UsageError(f"{source.place('space')}: {unknown(name, spaces, 'space')}")
     return name
@@ -326,11 +326,11 @@ def _tokens(document: Table, file: Path | None) -> Iterator[Key]:
         if ("secret" in source) == ("secret_file" in source):
             raise UsageError(f"{source.place('secret')}: either a secret or a secret_file is needed")
         secret = (
-            source.take("secret", _secret)
+            source.entry("secret", _secret)
             if "secret" in source
-            else read_token(source.take("secret_file", path))
+            else read_token(source.entry("secret_file", path))
         )
-        stated = {right: source.take(right, freeze) for right in RIGHTS if right in source}
+        stated = {right: source.entry(right, freeze) for right in RIGHTS if right in source}
         try:
             yield Key(name, secret, Rights.read(Map(stated)), _quota(source))
         except UsageError as error:

@@ -55,7 +55,7 @@ class RuleTexts:
             raise UsageError(f"{_source(given)}: {error}") from None
         self.facts.append(Record("rule", name_of(given), text))
 
-    def keep(self, fact: Record) -> None:
+    def adopt(self, fact: Record) -> None:
         """Takes a rule fact that is held already, whether or not it can be carried out."""
         self.facts.append(fact)
         with suppress(UsageError):

@@ -114,7 +114,7 @@ class Connection:
             some = await act_on(peer, session.steps(chunk))
             peer.flush()
             if link.pending:
-                sending.stir()
+                sending.wake_writer()
             patience.extend(some)
             await self._wait_room(peer)
             sending.beat.heard(trio.current_time())  # this process may not have run for a while

@@ -77,13 +77,13 @@ class Share:
         self.served: Sized = ()
         """The connections of this process."""
 
-    def note(self) -> None:
+    def show_count(self) -> None:
         """Shows others how many connections there are."""
         self._counts[self._place] = len(self.served)
 
     async def wait_turn(self) -> None:
         """Returns at once, or a moment later if others have fewer connections; O(processes)."""
-        self.note()
+        self.show_count()
         own = len(self.served)
         if own - own // 8 > min(self._counts):  # among many an eighth more does not matter
             await trio.sleep(BEHIND_SECONDS)
@@ -265,7 +265,7 @@ async def accept(doorkeeper: Doorkeeper, listener: Listener) -> None:
             pauses.forget()
             _admit(doorkeeper, listener, connected)
             if listener.share is not None:
-                listener.share.note()
+                listener.share.show_count()
             await trio.lowlevel.checkpoint()  # so that it can send its hello before the next one is accepted
 
 

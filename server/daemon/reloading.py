@@ -155,7 +155,7 @@ def _take_logging(daemon: Daemon, config: Config) -> list[str]:
         set_level(verbose=config.verbose, level=now.level)
     if now.format != before.logging.format:
         set_form(now.format)
-    daemon.watch.take(now.slow)
+    daemon.watch.set_thresholds(now.slow)
     changed = [f"log_{name}" for name in ("level", "format") if _other(name, before.logging, now)]
     return changed + [
         f"slow.{each.name}" for each in fields(Slow) if _other(each.name, before.logging.slow, now.slow)

@@ -62,7 +62,7 @@ async def _settle(peer: Peer, arguments: Arguments) -> Value:
         check_disk(peer.hosted)
     if settled:
         for note in groups.notes(settled):
-            peer.hosted.note(note)
+            peer.hosted.queue_note(note)
         groups.settled(settled)
     epoch = peer.hosted.space.epoch
     ends = _ends(groups, group, wanted, _Given(*[arguments[name] for name in ("reason", "after", "blame")]))

@@ -64,9 +64,9 @@ class ReaderLags:
         """Looks again and again, until cancelled."""
         while True:
             await trio.sleep(PAUSE)
-            await self.look(list(spaces()))
+            await self.measure(list(spaces()))
 
-    async def look(self, spaces: Sequence[HostedSpace]) -> None:
+    async def measure(self, spaces: Sequence[HostedSpace]) -> None:
         """Looks at all readers; O(segments behind each that moved), in a thread."""
         looks: dict[str, _Look] = {}
         for hosted in spaces:

@@ -82,7 +82,7 @@ class Rates:
         )
         return _Look(now, turns, received, sent, rate)
 
-    async def look(self, connections: Iterable[Peer]) -> None:
+    async def measure(self, connections: Iterable[Peer]) -> None:
         """Looks at all connections, in slices."""
         looks: dict[int, _Look] = {}
         for at, connection in enumerate(list(connections), 1):
@@ -95,7 +95,7 @@ class Rates:
         """Looks again and again, until cancelled."""
         while True:
             await trio.sleep(PAUSE)
-            await self.look(connections())
+            await self.measure(connections())
 
 
 async def measure_lag(lags: Durations) -> None:

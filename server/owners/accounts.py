@@ -58,11 +58,11 @@ class Account(Usage):
         Raises ``Refused``, and counts nothing, beyond the quota of its label.
         """
         most = None if self.quotas is None else self.quotas.shapes
-        return self._shapes.take(space, form, most, self.name)
+        return self._shapes.share(space, form, most, self.name)
 
     def give_shape(self, shape: ObservedShape) -> None:
         """Counts a stream less of a shape."""
-        self._shapes.give(shape)
+        self._shapes.release(shape)
 
     async def pace(self, what: str) -> None:
         """Waits until the principal may have another one of ``turns`` or ``requests``.

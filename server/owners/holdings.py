@@ -67,12 +67,12 @@ class Usage:
         if self.quotas is not None and used > getattr(self.quotas, what):
             raise self.quotas.refusal(what, used, self.name)
 
-    def take(self, what: str, count: int = 1) -> None:
+    def reserve(self, what: str, count: int = 1) -> None:
         """Counts so much more; raises ``Refused``, and counts nothing, beyond the quota."""
         self.check(what, count)
         self._used[what] += count
 
-    def give(self, what: str, count: int = 1) -> None:
+    def release(self, what: str, count: int = 1) -> None:
         """Counts so much less."""
         self._used[what] -= count
 
@@ -98,14 +98,14 @@ class AccountTotals:
         self.writer: Usage | None = None
         """Whose turn is being made."""
 
-    def note(self, owner: str, account: Usage, facts: int, size: int) -> None:
+    def set_claimed(self, owner: str, account: Usage, facts: int, size: int) -> None:
         """Notes that an owner claims so many facts of so many bytes now; O(1)."""
         holder, before, bytes_before = self._of.get(owner, (account, 0, 0))
         if holder is not account:
-            holder.give("facts", before)
-            holder.give("facts_bytes", bytes_before)
+            holder.release("facts", before)
+            holder.release("facts_bytes", bytes_before)
             before = bytes_before = 0
-        used = account._used  # as ``give``, without its calls: each turn comes here
+        used = account._used  # as ``release``, without its calls: each turn comes here
         used["facts"] += facts - before
         used["facts_bytes"] += size - bytes_before
         if facts:
@@ -129,11 +129,11 @@ class AccountTotals:
         """Notes that an owner asserts so many rules of so many bytes now; O(1)."""
         before = self._rules.pop(owner, None)
         if before is not None:
-            before[0].give("rules", before[1])
-            before[0].give("rules_bytes", before[2])
+            before[0].release("rules", before[1])
+            before[0].release("rules_bytes", before[2])
         if rules:
-            account.give("rules", -rules)
-            account.give("rules_bytes", -size)
+            account.release("rules", -rules)
+            account.release("rules_bytes", -size)
             self._rules[owner] = account, rules, size
 
     def clear(self) -> None:
@@ -147,5 +147,5 @@ class AccountTotals:
         """Notes that an owner claims nothing any more."""
         held = self._of.get(owner)
         if held is not None:
-            self.note(owner, held[0], 0, 0)
+            self.set_claimed(owner, held[0], 0, 0)
             self.note_rules(owner, held[0], 0, 0)

@@ -182,7 +182,7 @@ class Leases:
         if fresh and len(self._running) >= self._most:
             raise Refused("limit", f"{len(self._running)} leases, the limit is limits.leases={self._most}")
         if fresh and account is not None:
-            account.take("leases")
+            account.reserve("leases")
             self._accounts[owner] = account
         self._renew(owner)
         return fresh
@@ -208,7 +208,7 @@ class Leases:
     def _forget(self, owner: str) -> None:
         account = self._accounts.pop(owner, None)
         if account is not None:
-            account.give("leases")
+            account.release("leases")
 
     def _renew(self, owner: str) -> None:
         seconds = time_to_live(owner, most=self._longest)

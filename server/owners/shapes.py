@@ -50,7 +50,7 @@ class Shapes:
         """Returns the number of shapes of the label that has most; O(labels)."""
         return max(map(len, self._of.values()), default=0)
 
-    def take(self, space: str, form: Skeleton, most: int | None, who: str) -> ObservedShape:
+    def share(self, space: str, form: Skeleton, most: int | None, who: str) -> ObservedShape:
         """Returns the shape of a pattern, counted for one more stream.
 
         Raises ``Refused``, and counts nothing, if it would be a further one beyond ``most`` of its label.
@@ -66,7 +66,7 @@ class Shapes:
         shape.streams += 1
         return shape
 
-    def give(self, shape: ObservedShape) -> None:
+    def release(self, shape: ObservedShape) -> None:
         """Counts a stream less of a shape."""
         shape.streams -= 1
         if not shape.streams:

@@ -64,7 +64,7 @@ class Latest:
         if account is not None:
             self._own.setdefault(account, OrderedDict())[name] = None
             if self._is_counted:
-                account.give(COUNTED, -1)  # beyond the quota an older one goes
+                account.release(COUNTED, -1)  # beyond the quota an older one goes
 
     def discard(self, name: str) -> None:
         """Leaves a name out, if it is here."""
@@ -76,7 +76,7 @@ class Latest:
         if not own:
             del self._own[account]
         if self._is_counted:
-            account.give(COUNTED)
+            account.release(COUNTED)
 
     def excess(self, account: Account | None) -> str | None:
         """Returns the name to be left out next: the oldest of an account beyond its share, or of all."""
@@ -136,13 +136,13 @@ class Client:
             raise Refused("not-applied", text)
         if self.origin_due <= epoch:  # the log says where the turns come from, so that no turn need carry it
             assert self.origin is not None  # else it is never due
-            log.note(epoch, time, origin_note(self.origin))
+            log.queue_note(epoch, time, origin_note(self.origin))
             self.origin_due = epoch + ORIGIN_EPOCHS
 
     def say_origin_of_request(self, log: GroupCommit, epoch: int, time: int) -> None:
         """Notes in the log that the next turn comes from a request."""
         if self.origin is not None:
-            log.note(epoch, time, origin_note(self.origin._replace(client="")))
+            log.queue_note(epoch, time, origin_note(self.origin._replace(client="")))
 
     def applied(self, sequence: int, epoch: int) -> None:
         """Notes that a turn has become an epoch; O(1) amortised."""

@@ -119,12 +119,12 @@ class Guests:
         """Counts a connection as one without a hello, the latest of them."""
         self.strangers[guest.number] = guest
         # Checked by ``refusal`` before, and a connection that the daemon trusts has no bound.
-        guest.account.give("strangers", -1)
+        guest.account.release("strangers", -1)
 
     def greeted(self, guest: Guest) -> None:
         """Notes that a connection has sent hello, or has lost its place as a stranger."""
         if self.strangers.pop(guest.number, None) is not None:
-            guest.account.give("strangers")
+            guest.account.release("strangers")
 
     def left(self, guest: Guest) -> None:
         """Notes that a connection has ended."""

@@ -464,7 +464,7 @@ class ConnectionQuota:
         principal, number = peer.principal, session_id(peer.hosted.term, peer.number)
         account = self._shared.accounts.of(principal)
         try:
-            account.take("connections")
+            account.reserve("connections")
         except Refused as refusal:
             raise ProtocolError(refusal.code, refusal.text, refusal.url) from None
         self.account = account
@@ -483,19 +483,19 @@ class ConnectionQuota:
             excess = f"{all_here} streams of all connections"
             raise Refused("limit", f"{excess}, the limit is limits.all_streams={limits.all_streams}")
         self._shared.memory.admit_reader(0, STREAM_BYTES)
-        self.account.take("streams")
+        self.account.reserve("streams")
         self._shared.guests.streams += 1
 
     def give_streams(self, count: int = 1) -> None:
         """Counts so many streams less."""
-        self.account.give("streams", count)
+        self.account.release("streams", count)
         self._shared.guests.streams -= count
 
     def leave(self, streams: int) -> None:
         """Gives back all places, with the places of so many streams."""
         self.give_streams(streams)
         if self._about:
-            self.account.give("connections")
+            self.account.release("connections")
             self._shared.system.state((), self._about)
             self._about = ()
 

@@ -83,7 +83,7 @@ class SendQueue:
         """True if the next flush includes this queue."""
         self._drained: trio.Event | None = None
         self._writable = None if rouse is not None else trio.Event()
-        self._rouse = self.stir if rouse is None else rouse
+        self._rouse = self.wake_writer if rouse is None else rouse
         self._now: Final = trio.lowlevel.current_clock().current_time
         """Returns the time as trio has it, in one call: each write asks for it."""
 
@@ -143,7 +143,7 @@ class SendQueue:
             self.is_touched = True
             self._touch(self)
 
-    def stir(self) -> None:
+    def wake_writer(self) -> None:
         """Wakes the task that writes, for bytes that wait in the link, such as a pong of its protocol."""
         if self._writable is not None:
             self._writable.set()

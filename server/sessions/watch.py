@@ -53,9 +53,9 @@ class Watch:
 
     def __init__(self, counts: Counts, slow: Slow) -> None:
         self._counts: Final = counts
-        self.take(slow)
+        self.set_thresholds(slow)
 
-    def take(self, slow: Slow) -> None:
+    def set_thresholds(self, slow: Slow) -> None:
         """Takes thresholds of the slow log, from now on."""
         self._slow = {kind: getattr(slow, kind) or inf for kind in ("turn", "request", "replay", "rules")}
         self.slow_turn: float = self._slow["turn"]

@@ -152,7 +152,7 @@ def made(space: Space, turn: Callable[[], T]) -> T:
     def failed(error: Exception, attempt: int) -> None:
         if isinstance(error, Refused | UsageError | LogFailed) or space.damage is not None:
             raise error
-        space.rules.defects.note(error, attempt)
+        space.rules.defects.choose(error, attempt)
 
     return until_made(turn, failed)
 
@@ -227,7 +227,7 @@ def _reloaded(space: Space, given: Sequence[Path | RuleText]) -> tuple[list[Valu
         except UsageError as error:
             kept = [fact for fact in _held(space, source) if fact not in texts.facts]
             for fact in kept:
-                texts.keep(fact)
+                texts.adopt(fact)
             errors.append(f"{error} ({'its old text stays' if kept else 'no old text is held'})")
     return texts.facts, errors
 

@@ -94,7 +94,7 @@ class SessionSpace(Protocol):
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""
 
-    def note(self, note: Note) -> None:
+    def queue_note(self, note: Note) -> None:
         """Queues a note for the log, before the next epoch."""
 
 
@@ -377,19 +377,19 @@ class Sessions:
         for state in [*self._left.values()]:
             self._stop_waiting(state)
 
-    def note(self, *parts: tuple[str, Sequence[Action]]) -> None:
+    def note_sessions(self, *parts: tuple[str, Sequence[Action]]) -> None:
         """Notes in the log the sessions that claim something for the first time, of the parts of a turn."""
         for owner, actions in parts:
             state = self.unnoted.get(owner)
             if state is not None and any(action[0] not in (SEND, RETRACT) for action in actions):
-                self._hosted.note(began(state.known))
+                self._hosted.queue_note(began(state.known))
                 self._forget_unnoted(state)
                 self._noted.add(state.owner)
 
     def note_ended(self, owners: Sequence[str]) -> None:
         """Notes in the log the end of the sessions among these owners that it knows."""
         if self._noted and (sessions := [each for each in owners if each in self._noted]):
-            self._hosted.note(ended(sessions))
+            self._hosted.queue_note(ended(sessions))
             self._noted.difference_update(sessions)
 
     def _forget_unnoted(self, state: SessionState) -> None:
@@ -457,7 +457,7 @@ class Sessions:
             return
         if connection.lost and not self._is_closing and self._may_wait(state):
             self._left[state.owner] = state
-            state.account.give(WAITING, -1)
+            state.account.release(WAITING, -1)
             if not self._holds(state):
                 self._empty[state.owner] = state
             self._waiting.renew(state.owner, trio.current_time() + state.grace)
@@ -553,7 +553,7 @@ class Sessions:
     def _stop_waiting(self, state: SessionState) -> None:
         self._waiting.forget(state.owner)
         if self._left.pop(state.owner, None) is not None and state.owner not in self._recovered:
-            state.account.give(WAITING)
+            state.account.release(WAITING)
         self._recovered.discard(state.owner)
         self._empty.pop(state.owner, None)
         self._unopened.pop(state.owner, None)

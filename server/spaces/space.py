@@ -278,9 +278,9 @@ class HostedSpace:
             self.hint()
         self.flush()
 
-    def note(self, note: Note) -> None:
+    def queue_note(self, note: Note) -> None:
         """Queues a note for the log, before the next epoch."""
-        self.leading.commits.note(self.space.epoch, self.space.time, note)
+        self.leading.commits.queue_note(self.space.epoch, self.space.time, note)
 
     def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
         """Makes these the rules that the daemon holds, in one turn.
@@ -313,7 +313,7 @@ class HostedSpace:
             part.relimit()
         self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
         if self.role.leads:
-            self.role.visibility.take(settings.show)
+            self.role.visibility.change_setting(settings.show)
             self.role.staging.relimit(limits.staged_bytes)
 
     def give_back(self) -> None:
@@ -323,7 +323,7 @@ class HostedSpace:
         for part in self._each_part:
             part.clear()
         while self.reader_accounts:
-            self.reader_accounts.popitem()[1].give("readers")
+            self.reader_accounts.popitem()[1].release("readers")
         self.leading.staging.close()
 
     # -- life -----------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ class HostedSpace:
             check_name("an owner", other, self.limits.name_bytes)
             self.publishing.claims.forget(other)
         if self.sessions.unnoted:
-            self.sessions.note((owner, actions), *others)
+            self.sessions.note_sessions((owner, actions), *others)
         self.holdings.writer = account
         admit = daemon.admit_reader if reads else daemon.admit if account is None else account.admit
         before = commits.latest
@@ -456,7 +456,7 @@ class HostedSpace:
                 if client is not None:
                     client.applied(sequence, commits.latest.number)
                 if self.searches.begun:
-                    self.searches.note(commits.latest.claims)
+                    self.searches.add_claims(commits.latest.claims)
         if account is not None:
             self._count(owner, account)
             for other, _ in others:
@@ -466,7 +466,7 @@ class HostedSpace:
 
     def _count(self, owner: str, account: Account) -> None:
         """Counts what an owner claims for the account of its last turn."""
-        self.holdings.note(owner, account, *self.space.held(owner))
+        self.holdings.set_claimed(owner, account, *self.space.held(owner))
         if owner in self.space.rule_quotas:
             self.holdings.note_rules(owner, account, *self.space.rules_held(owner))
 

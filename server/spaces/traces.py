@@ -166,7 +166,7 @@ class Trace:
         self.following = self.left = sum([queue.following for queue, _ in self._queues])
         self.delivered = not self.left
 
-    def look(self, now: int) -> bool:
+    def update(self, now: int) -> bool:
         """Notes which observers have been sent the epoch; True once all have.  O(patterns)."""
         if self._kept:
             return self.delivered
@@ -306,7 +306,7 @@ class Recorder:
         now = time_ns()
         for _ in range(min(LOOKED_AT, len(self._delivering))):
             trace = self._delivering.popleft()
-            if not trace.look(now):
+            if not trace.update(now):
                 self._delivering.append(trace)
             elif trace.ended:
                 self._outlet.write(trace)

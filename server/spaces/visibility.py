@@ -48,7 +48,7 @@ class Visibility:
         """Returns ``durable`` or ``committed``."""
         return self._setting or (DURABLE if self._is_followed else COMMITTED)
 
-    def take(self, setting: str | None) -> None:
+    def change_setting(self, setting: str | None) -> None:
         """Takes another setting; shows all kept entries if the setting allows it."""
         self._setting = setting
         self._apply()

@@ -93,7 +93,7 @@ class RuleTurns:
         except Exception as error:  # a fence: what works for rules of clients must not end the daemon
             if self._space.damage is not None:
                 raise
-            self._space.rules.defects.note(error, self._failures)
+            self._space.rules.defects.choose(error, self._failures)
             self._failures += 1
             await trio.sleep(min(self._failures - 1, LONGEST_PAUSE))
 

@@ -168,14 +168,14 @@ class Observations(Feeder):
         A pattern of several streams counts once for each: each takes memory, and counting so is simple.
         """
         size = size_of_pattern(key(pattern))
-        self._peer.account.take(PATTERNS, size)
+        self._peer.account.reserve(PATTERNS, size)
         stream.pattern_bytes = one_of(size)
         self._shapes[stream] = self._peer.account.take_shape(space, skeleton(pattern))
 
     def _give_patterns(self, streams: Iterable[OutStream]) -> None:
         account = self._peer.account
         for stream in streams:
-            account.give(PATTERNS, stream.pattern_bytes)
+            account.release(PATTERNS, stream.pattern_bytes)
             stream.pattern_bytes = 0
             if (shape := self._shapes.pop(stream, None)) is not None:
                 account.give_shape(shape)

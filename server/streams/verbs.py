@@ -175,7 +175,7 @@ async def _acknowledge(reader: Peer, arguments: Arguments) -> Value:
     if arguments["forget"]:
         await trio.to_thread.run_sync(log.forget, name)
         if name in hosted.reader_accounts:
-            hosted.reader_accounts.pop(name).give("readers")
+            hosted.reader_accounts.pop(name).release("readers")
         return Map({"epoch": 0, "oldest": log.oldest})
     TABLE["acknowledge"].need(arguments, "epoch")
     epoch = max(arguments["epoch"], 0)
@@ -184,13 +184,13 @@ async def _acknowledge(reader: Peer, arguments: Arguments) -> Value:
             "epoch-ahead", f"epoch {epoch} is still to come, the newest is {hosted.commits.durable}"
         )
     if log.readers.get(name) is None and name not in hosted.reader_accounts:
-        reader.account.take("readers")
+        reader.account.reserve("readers")
         hosted.reader_accounts[name] = reader.account
     try:
         await trio.to_thread.run_sync(log.acknowledge, name, epoch, time.time_ns() // 1000)
     finally:
         if log.readers.get(name) is None and name in hosted.reader_accounts:  # it was refused
-            hosted.reader_accounts.pop(name).give("readers")
+            hosted.reader_accounts.pop(name).release("readers")
     known = log.readers.get(name)
     return Map({"epoch": known.epoch if known else 0, "oldest": log.oldest})
 

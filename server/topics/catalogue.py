@@ -103,10 +103,10 @@ class TopicEntry:
         for feed in list(self.feeds.values()):
             feed.fail(refusal)
 
-    def look(self) -> None:
+    def wake_readers(self) -> None:
         """Wakes the subscribers, and the requests that wait for completed epochs, since more is on disk."""
         for feed in self.feeds.values():
-            feed.look()
+            feed.send_held()
         self.completed.set()
         self.completed = trio.Event()
 
@@ -203,7 +203,7 @@ class Topics:
         entry.skipped = Refused(code, f"{what} of topic {name!r} went before this follower had read them")
         entry.step_log = step_log
         entry.fail(entry.skipped)
-        entry.look()
+        entry.wake_readers()
 
     def check_same(self, entry: TopicEntry, number: Value) -> None:
         """Raises ``Refused`` if a topic is not the one with this number."""
@@ -238,11 +238,11 @@ class Topics:
     def enlist(self, entry: TopicEntry) -> None:
         """Puts a topic into the catalogue; raises ``Refused`` beyond the quota of its account."""
         if entry.account is not None:
-            entry.account.take("topics")
+            entry.account.reserve("topics")
             try:
-                entry.account.take("retained_bytes", entry.budget)
+                entry.account.reserve("retained_bytes", entry.budget)
             except Refused:
-                entry.account.give("topics")
+                entry.account.release("topics")
                 raise
         self._retained += entry.budget
         self._entries[entry.topic.name] = entry
@@ -271,12 +271,12 @@ class Topics:
         """Ends a topic with its subscriptions; its producers can send no more."""
         del self._entries[entry.topic.name]
         if entry.account is not None:
-            entry.account.give("topics")
-            entry.account.give("retained_bytes", entry.budget)
+            entry.account.release("topics")
+            entry.account.release("retained_bytes", entry.budget)
         self._retained -= entry.budget
         entry.topic.end()
         entry.make_room()
-        entry.look()
+        entry.wake_readers()
         self._system.state([], [entry.fact])
 
     def is_listed(self, entry: TopicEntry) -> bool:

@@ -125,11 +125,11 @@ class DurableTopics:
             self._end_followed(slot, whole=False)
         for slot, step_log in found.items():
             if step_log is None:
-                self._entries[slot].step_log.write = self.writer.note
+                self._entries[slot].step_log.write = self.writer.submit_step
                 continue
             if slot in self._entries:
                 self._end_followed(slot, whole=False)
-            step_log.write = self.writer.note
+            step_log.write = self.writer.submit_step
             self._topics.enlist(self._kept(TopicEntry(step_log, 0)))
         for entry in list(self._entries.values()):
             for producer in list(entry.step_log.members):
@@ -151,13 +151,15 @@ class DurableTopics:
         if not 0 < retain <= MAX_DURABLE_RETAIN:
             raise Refused("limit", f"retain={retain} bytes, limit {MAX_DURABLE_RETAIN}")
         topic = Topic(name, order, partitions, lasting=True)
-        step_log = StepLog(topic, self._topics.number(), self._next_slot, retain, self.writer.note, age=age)
+        step_log = StepLog(
+            topic, self._topics.number(), self._next_slot, retain, self.writer.submit_step, age=age
+        )
         return self._kept(TopicEntry(step_log, owner))
 
     def begin(self, entry: TopicEntry) -> None:
         """Writes the beginning of a topic, before any step of it."""
         self.check_room()
-        self.writer.keep(entry.step_log)
+        self.writer.submit_state(entry.step_log)
 
     def end(self, entry: TopicEntry) -> None:
         """Ends a durable topic; does nothing for one in memory."""
@@ -190,7 +192,7 @@ class DurableTopics:
         """
         for _ in range(2):
             try:
-                entry.look()
+                entry.wake_readers()
                 return
             except Exception:  # a fence around the readers of one topic: its caller writes for all topics
                 logger.exception("topic %s: its readers could not be woken: a defect", entry.topic.name)
@@ -222,7 +224,7 @@ class DurableTopics:
     def _moved(self, step_log: StepLog) -> None:
         entry = self._entries[step_log.slot]
         entry.send_back()
-        entry.look()
+        entry.wake_readers()
         self.moved()
 
     def _end_followed(self, slot: int, *, whole: bool) -> None:
@@ -380,7 +382,7 @@ class DurableTopics:
                 if self._topics.is_listed(entry):
                     raise
                 break
-            catching.take(steps)
+            catching.replay(steps)
         raise has_ended(entry)
 
     # -- producers ------------------------------------------------------------------------------------

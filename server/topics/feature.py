@@ -32,7 +32,7 @@ class Frontiers:
 
     _seen: dict[tuple[int, int], tuple[Antichain, float]] = field(default_factory=dict)
 
-    def look(self, topics: Topics, now: float) -> tuple[int, float]:
+    def standing_still(self, topics: Topics, now: float) -> tuple[int, float]:
         """Returns how many topics have open times, and for how many seconds the slowest has stood still.
 
         A topic is open while something was sent at or after its frontier; O(partitions).
@@ -120,7 +120,7 @@ def _leads(daemon: DaemonState, spaces: Sequence[HostedSpace]) -> Sequence[Daemo
 def _figures(daemon: DaemonState) -> TopicFigures:
     """Returns the figures; O(topics)."""
     topics = daemon.parts[TOPICS]
-    opened, still = daemon.parts[FRONTIERS].look(topics.catalogue, trio.current_time())
+    opened, still = daemon.parts[FRONTIERS].standing_still(topics.catalogue, trio.current_time())
     return TopicFigures(topics.catalogue.statistics(), opened, still, topics.durations)
 
 

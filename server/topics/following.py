@@ -429,7 +429,7 @@ class TopicConnection(Feeder):
         self.close(stream)
         self._peer.wake(stream)
         if isinstance(feed, Feed):
-            self._durable.when_durable(feed.look)
+            self._durable.when_durable(feed.send_held)
 
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream, if it was fed from here."""

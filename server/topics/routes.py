@@ -201,7 +201,7 @@ class LiveTopic:
         return []
 
     def _take(self, value: Value) -> list[Gathered]:
-        events = self._subscriber.take(forms.message_of(value))
+        events = self._subscriber.events_of(forms.message_of(value))
         return [epoch for event in events for epoch in self._gathering.collect(event)]
 
 

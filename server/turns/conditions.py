@@ -371,7 +371,7 @@ class Judgement:
             index.add_handler(form, self._ignored, tells=False)
             self._filed_values += index.of_shape(form)
             if is_much:
-                self._conditions.keep(form)
+                self._conditions.keep_positions(form)
         finally:
             index.drop_idle(form)  # which does nothing to one with a callback
 

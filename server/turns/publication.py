@@ -96,7 +96,7 @@ async def stage_packed(
 async def prepare(hosted: HostedSpace, body: bytes, bearer: Bearer = TRUSTED) -> int:
     """Reads packed operations that are to be published soon, ahead of time; returns how many they are."""
     staged, count = await _checked(hosted, body, bearer.principal, bearer.permit)
-    hosted.publishing.prepared.keep(body, read(staged))
+    hosted.publishing.prepared.remember(body, read(staged))
     await trio.lowlevel.checkpoint()
     return count
 
@@ -462,7 +462,7 @@ class Offers(Feeder):
                 size += length
             values = tuple(chain.from_iterable(some))
         await stage(self._peer.hosted, stream.key, values, self._peer.bearer, self._peer.account)
-        stream.window.take(len(values), size)
+        stream.window.consume(len(values), size)
         asked = stream.window.ask()
         if asked is not None:
             stream.asked = asked

@@ -174,7 +174,7 @@ class HttpConnection:
         path = path_of(request.target)
         if not self._is_counted:
             try:
-                self.account.take("connections")
+                self.account.reserve("connections")
                 self._is_counted = True
             except Refused as refused:
                 if path not in HEALTH:
@@ -211,12 +211,12 @@ class HttpConnection:
             yield
         finally:  # the session has given back its own
             self._is_counted = True
-            self.account.give("connections", -1)
+            self.account.release("connections", -1)
             self._listener.shared.guests.enter(self)
 
     def _give_place(self) -> None:
         if self._is_counted:
-            self.account.give("connections")
+            self.account.release("connections")
             self._is_counted = False
 
     def _scope_of(self, request: h11.Request) -> dict[str, object]:

@@ -100,7 +100,7 @@ class Jobs:
             self.bare.commit("results", [(ASSERT, handle, Record("result", flat))], notes=notes)
         else:
             for note in notes:
-                self.bare.note(note)
+                self.bare.queue_note(note)
         self.groups.settled(settled)
 
 

@@ -67,7 +67,12 @@ ROWS: Final[Rows] = {
             "self._waiting.renew(state.owner, trio.current_time() + state.grace)",
             "self._waiting.renew(state.owner, trio.current_time())",
         ),
-        ("session-noted-in-vain", "Sessions.note", "action[0] not in (SEND, RETRACT)", "action[0] == SEND"),
+        (
+            "session-noted-in-vain",
+            "Sessions.note_sessions",
+            "action[0] not in (SEND, RETRACT)",
+            "action[0] == SEND",
+        ),
     ],
     "server.owners.leases": [
         ("leases-forgotten-at-a-start", "Leases.recover", "owner.startswith(PREFIX)", "False"),

@@ -26,7 +26,7 @@ ROWS: Final[Rows] = {
             "self._durable = epoch.number",
             "self._durable = epoch.number + 1",
         ),
-        ("followed-turns-forgotten", "Following._take", "self.state.note(epoch)", "pass"),
+        ("followed-turns-forgotten", "Following._take", "self.state.apply_notes(epoch)", "pass"),
         ("follower-shows-nothing", "Following._take", "self._apply(epoch)", "pass"),
     ],
     "relay.journal.following": [

@@ -12,7 +12,7 @@ ROWS: Final[Rows] = {
         ("shown-one-epoch-early", "DurableGate._show", "kept[0][0] <= upto", "kept[0][0] <= upto + 1"),
         (
             "shown-out-of-order",
-            "DurableGate.keep",
+            "DurableGate.offer_when_durable",
             "number > self.durable or self._kept",
             "number > self.durable",
         ),

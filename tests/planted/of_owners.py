@@ -43,7 +43,7 @@ ROWS: Final[Rows] = {
             "self._waiting.renew(state.owner, trio.current_time() + state.grace)",
             "self._waiting.renew(state.owner, trio.current_time())",
         ),
-        ("sessions-unnoted", "Sessions.note", None, "return"),
+        ("sessions-unnoted", "Sessions.note_sessions", None, "return"),
         ("resumed-session-ends", "Sessions._stop_waiting", "self._waiting.forget(state.owner)", "pass"),
         (
             "interest-stays-announced",

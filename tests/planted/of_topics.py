@@ -91,11 +91,11 @@ OF_STEPS: Final[Rows] = {
         ("progress-in-the-past-again", "CatchUp._progress", "self._told[partition] = after", "pass"),
         (
             "last-step-of-the-past-again",
-            "CatchUp.take",
+            "CatchUp.replay",
             "self.at = step.position",
             "self.at = step.position - 1",
         ),
-        ("past-without-its-end", "CatchUp.finish", "self.take(tail)", "pass"),
+        ("past-without-its-end", "CatchUp.finish", "self.replay(tail)", "pass"),
         ("past-before-what-was-asked", "CatchUp._take", "self.since.less_equal(time)", "True"),
     ],
 }

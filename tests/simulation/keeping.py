@@ -66,7 +66,7 @@ async def _is_taken(actor: Actor, space: dataspace.RemoteSpace) -> bool:
     """Has a thief ask for the session; True if it is the thief's identity now, of whatever session."""
     mine = space._session
     thief = ClientSession(
-        parse_urls(actor.urls), mine.identity, Credentials.settle("", None), reconnect=False
+        parse_urls(actor.urls), mine.identity, Credentials.complete("", None), reconnect=False
     )
     assert mine.welcome is not None  # as it was answered
     thief._hellos._ticket = (mine.welcome.session, GUESSED)

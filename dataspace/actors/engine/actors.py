@@ -185,7 +185,7 @@ class Facet:
             inner = inner.parent
         return False
 
-    def keep(self, resource: FacetResource) -> None:
+    def own(self, resource: FacetResource) -> None:
         """Owns a task, a timer or a link from now on."""
         if self.resources is None:
             self.resources = {}

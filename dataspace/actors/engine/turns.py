@@ -293,7 +293,7 @@ class Turn(BasicTurn):
         if math.isnan(at):
             raise UsageError("a timer after nan seconds: when would that be?")
         timer = Timer(engine.timers, self.facet, at, period, self._bound(handler))
-        self.facet.keep(timer)
+        self.facet.own(timer)
         engine.effects.starts.append(lambda: engine.timers.add(timer))
         return timer
 
@@ -399,7 +399,7 @@ class _DuringActors(_During, FacetResource):
     def __init__(self, turn: BasicTurn, pattern: object, handler: Handler, name: str) -> None:
         self.name = name
         super().__init__(turn, pattern, handler)
-        turn.facet.keep(self)
+        turn.facet.own(self)
 
     def start(self, turn: BasicTurn, row: tuple[Value, ...]) -> object:
         """Returns an actor that does not end by itself while the match is there."""
@@ -430,7 +430,7 @@ class _FacetLink(FacetResource):
     def __init__(self, facet: Facet, actor: Actor) -> None:
         self.facet = facet
         self.actor = actor
-        facet.keep(self)
+        facet.own(self)
         actor.exits.append(self._ended)
 
     def close(self) -> None:

@@ -121,7 +121,7 @@ class BulkClient:
         self._sizes: list[int] = []
         self._next = 1
         self._preparing: set[int] = set()
-        credentials = Credentials.settle(token, tls)
+        credentials = Credentials.complete(token, tls)
         home = MAIN if space == SYSTEM else space
         wanted = Wanted(
             space=home, token=credentials.token, reads=read == "any", leader=read != "any", here=here
@@ -142,7 +142,7 @@ class BulkClient:
             candidates.begin()
             failed: list[DataspaceError] = []
             patience = wait
-            while (address := candidates.take()) is not None:
+            while (address := candidates.next_address()) is not None:
                 try:
                     return self._enter(address, several=len(candidates.listed) > 1)
                 except (Unreachable, Broken) as error:

@@ -367,7 +367,7 @@ class ClaimSet:
         search = Search(actions)
         at_once(search.reading())
         for handle, value in self._held.items():
-            search.take(_same, handle, value)
+            search.claim(_same, handle, value)
         return search.settled(lambda _handle, _value: True)
 
     def held(self) -> dict[int, Value]:

@@ -283,7 +283,7 @@ class Uplink:
         candidates, failed = self.candidates, list[DataspaceError]()
         behind: Address | None = None
         candidates.begin()
-        while (address := candidates.take()) is not None:
+        while (address := candidates.next_address()) is not None:
             try:
                 await self._connect(address)
                 return

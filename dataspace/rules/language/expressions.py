@@ -101,7 +101,7 @@ class ExpressionReader(Reader):
             left = Arithmetic(operator, left, self._primary(level))
 
     def _primary(self, level: int) -> Expression:
-        if self.take("("):
+        if self.accept("("):
             self._refuse_deep(level)
             inner = self.expression(level + 1)
             self.expect(")")
@@ -178,7 +178,7 @@ class ExpressionReader(Reader):
             condition = Comparison("=", condition, Structure(True))
         branches: list[Expression] = []
         while len(branches) < 2:
-            if not self.take(","):
+            if not self.accept(","):
                 raise self.error("if takes a condition and two values, as in if($n > 9, 9, $n)", at)
             branches.append(self.expression(level + 1))
         self.expect(")")
@@ -229,7 +229,7 @@ class ExpressionReader(Reader):
 
     def _expressions(self, close: str, level: int) -> list[Expression]:
         found: list[Expression] = []
-        while not self.take(close):
+        while not self.accept(close):
             found.append(self.expression(level))
             if self.expect(",", close) == close:
                 break
@@ -239,7 +239,7 @@ class ExpressionReader(Reader):
         inside = self._inside(level)
         parts: list[Expression] = []
         places: list[tuple[Value, int]] = []
-        while not self.take("}"):
+        while not self.accept("}"):
             at = self.position
             parts.append(self.expression(inside))
             if isinstance(parts[-1], Structure):

@@ -74,7 +74,7 @@ class LiteralReader(ExpressionReader):
             n = given
             self.expect(",")
         self.blanks()
-        if found[1] == "count" and self.take(")"):
+        if found[1] == "count" and self.accept(")"):
             return self._alone(Aggregate("count", SOLUTIONS), start)
         if self.ahead() == ")":
             raise self.error(f"{found[1]}() of what? name a variable of the body, such as {found[1]}($x)")
@@ -83,7 +83,7 @@ class LiteralReader(ExpressionReader):
             raise self.error(f"an aggregate of an aggregate: derive {inner[1]}(…) by another rule first")
         distinct = self._distinct()
         of = self.expression(0)
-        if found[1] in FUNCTIONS and self.take(","):
+        if found[1] in FUNCTIONS and self.accept(","):
             self.position = start
             return self.expression(0)  # of several values it is a function
         self.expect(")")
@@ -201,13 +201,13 @@ class LiteralReader(ExpressionReader):
     def _is_group(self) -> bool:
         """True if a parenthesis holds literals, and not a part of an expression; reads nothing."""
         at = self.position
-        self.take("(")
+        self.accept("(")
         try:
             if self.keyword("not"):
                 return True
             self.expression(1)
             self.blanks()
-            return not self.take(")") or self.keyword("for")
+            return not self.accept(")") or self.keyword("for")
         except ParseError:
             return True  # it is wrong as an expression; as a group perhaps not
         finally:

@@ -144,7 +144,7 @@ class _RuleReader(LiteralReader):
         label = self.take_match(WORD)
         self.expect("(")
         fields: dict[str, str] = {}
-        while not self.take(")"):
+        while not self.accept(")"):
             self.blanks()
             at = self.position
             name = self.take_match(WORD)
@@ -277,7 +277,7 @@ class _RuleReader(LiteralReader):
     def _plain_head(self, verb: Verb) -> Head:
         label = self._label()
         arguments: list[Expression | Aggregate] = []
-        while not self.take(")"):
+        while not self.accept(")"):
             arguments.append(self.argument())
             if self.expect(",", ")") == ")":
                 break

@@ -47,7 +47,7 @@ class Borrower(Source[T], Iteration[T], Generic[T, R]):
         """Sets the result of the oldest value that was read and not answered."""
         if not self._loans:
             raise UsageError("no value is lent to this borrower")
-        self._lender.settle(self._loans.popleft(), result)
+        self._lender.answer(self._loans.popleft(), result)
 
     async def _fetch(self) -> None:
         loan = await self._lender.next_loan()
@@ -118,7 +118,7 @@ class Lender(Source[R], Generic[T, R]):
             self._reading = False
             self._change.unpark_all()
 
-    def settle(self, loan: Loan[T, R], result: R) -> None:
+    def answer(self, loan: Loan[T, R], result: R) -> None:
         """Notes the answer of a borrower."""
         loan.result, loan.done = result, True
         self._change.unpark_all()

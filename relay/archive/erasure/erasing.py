@@ -207,7 +207,7 @@ class _Erasing:
             for segment in self.archive.segments_of(of):
                 for number, _, added, sent, removed in segment.changes_after(0, upto) if reading else ():
                     for found in reading:
-                        found.take(number, added, sent, removed)
+                        found.add_epoch(number, added, sent, removed)
                 for number, note in segment.notes(WITH_ITEMS, upto):
                     for item in items_of(note.kind, note.fields):
                         for each, found in finding:
@@ -376,7 +376,7 @@ class _Found:
         self._rows: dict[Hashable, int] = {}
         self._sent = 0
 
-    def take(
+    def add_epoch(
         self, number: int, added: Iterable[Value], sent: Iterable[Value], removed: Iterable[Value]
     ) -> None:
         """Takes the changes of the next epoch; those after the subject's last epoch do not count."""

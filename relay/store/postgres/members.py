@@ -323,7 +323,7 @@ class SpaceTerms(_Asking):
         """Returns the name of each member whose lease lasts, and which serves clients already."""
         return [name for (name,) in self._run(_LIVING)]
 
-    def take(self, space: int, seen: Standing, nonce: UUID, why: str = "") -> Fence | None:
+    def take_space(self, space: int, seen: Standing, nonce: UUID, why: str = "") -> Fence | None:
         """Takes a space for a member; None if another one was quicker, so that the term is not ``seen``.
 
         ``why`` is a word about the end of the term before.

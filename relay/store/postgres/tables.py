@@ -177,7 +177,7 @@ class PostgresChains:
         given = {"space": self._space, **values}
         return connection.execute(self._database.statement(question), given, binary=True).fetchall()
 
-    def note(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
+    def write_mark(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
         self.mark = mark
         if self._state is not None:
             self._state.write(mark, sync=sync)

@@ -115,7 +115,7 @@ class PostgresTopics(PostgresChains):
         if drops or ended:
             self._used = None
 
-    def settle(self, topics: Sequence[Row], names: Names) -> None:
+    def write_topics(self, topics: Sequence[Row], names: Names) -> None:
         changes = ", ".join([_OF_NONE, *([_PUT_TOPICS] if topics else []), PUT_NAMES])
         self._write(changes, **_columns(topics), **put(names))
         self._used = None

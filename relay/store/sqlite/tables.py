@@ -163,7 +163,7 @@ class SqliteChains:
         acknowledged = AcknowledgedFile.read(mark)  # before the file, which is ahead of it
         return cls(Storage(path), acknowledged)
 
-    def note(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
+    def write_mark(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
         if self._file is not None:
             self._file.write(mark, sync=sync)
             self.mark = mark

@@ -103,7 +103,7 @@ class SqliteTopics(SqliteChains):
                 delete_topic(connection, slot)
             put_names(connection, names)
 
-    def settle(self, topics: Sequence[Row], names: Names) -> None:
+    def write_topics(self, topics: Sequence[Row], names: Names) -> None:
         with self.storage.transaction() as connection:
             put_topics(connection, topics)
             of_none = f"segment >> {KEY_BITS} NOT IN (SELECT slot FROM topics)"

@@ -248,7 +248,7 @@ def delta(args: argparse.Namespace) -> int:
     """Brings the Delta tables of an archive up to date and prints where they are; returns the exit code."""
     tables = DeltaTables(only_archive(open_objects(args.prefix), args.space or "main", args.identity or ""))
     pattern = None if args.pattern is None else parse_pattern(args.pattern)
-    for each in tables.keep(pattern):
+    for each in tables.update(pattern):
         write(json_line(asdict(each)) if args.json else each.address)
     for label in tables.left_out(pattern):
         text = f"label {label!r} has no table: its folder has a percent sign, which readers of Delta refuse"

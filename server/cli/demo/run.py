@@ -167,7 +167,7 @@ class TaskTable:
         self.claims: dict[object, list[object]] = {}
         self._changed = trio.Event()
 
-    def take(self, kind: str, change: Change) -> None:
+    def on_change(self, kind: str, change: Change) -> None:
         """Takes one change of one of the three kinds of facts."""
         task, *rest = change.captures
         if kind == "claim":
@@ -240,4 +240,4 @@ async def _follow(
     async with space.observe(pattern) as observation:
         task_status.started()
         async for change in observation:
-            tasks.take(kind, change)
+            tasks.on_change(kind, change)

@@ -53,12 +53,12 @@ async def top(args: argparse.Namespace) -> int:
             for at in range(args.count):
                 if at:
                     await trio.sleep(pause)
-                await glance.look(space)
+                await glance.fetch(space)
                 console.print(drawn(glance, args.sort, sys.maxsize))
             return 0
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                await glance.look(space)
+                await glance.fetch(space)
                 live.update(drawn(glance, args.sort, console.size.height - AROUND), refresh=True)
                 await trio.sleep(pause)
 
@@ -73,16 +73,16 @@ class Glance:
         """Why no sessions are shown."""
         self.epochs_per_second = self.rules_share = 0.0
 
-    async def look(self, space: RemoteSpace) -> None:
+    async def fetch(self, space: RemoteSpace) -> None:
         """Asks the daemon."""
         answer = await space.status()
         try:
             self.sessions = listed(await space.request("sessions", Map()))
         except Refused as refusal:
             self.withheld = refusal.text
-        self.take({str(name): value for name, value in answer.pairs()})
+        self.update({str(name): value for name, value in answer.pairs()})
 
-    def take(self, status: Fields) -> None:
+    def update(self, status: Fields) -> None:
         """Takes a status, and computes rates since the one before."""
         before, self.status = self.status, status
         spent = (self.number("now") - _number(before, "now")) / 1e6

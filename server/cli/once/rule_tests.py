@@ -124,7 +124,7 @@ class _TestReader(ExpressionReader):
         while True:
             yield verb, self.value()
             self.blanks()
-            if self.take(","):
+            if self.accept(","):
                 continue
             if not self.keyword("and"):
                 return
@@ -143,13 +143,13 @@ class _TestReader(ExpressionReader):
                 matcher(wanted.pattern)
             except UsageError as error:
                 raise self.error(str(error), at) from None
-            if self.take("="):
+            if self.accept("="):
                 facts = self.value()
                 if not isinstance(facts, tuple) or absent:
                     raise self.error("expected all facts of a pattern, such as busy(_) = [busy(1)]", at)
                 wanted.exactly = facts
             yield wanted
-            if not self.take(","):
+            if not self.accept(","):
                 return
 
 

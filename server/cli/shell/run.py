@@ -76,7 +76,7 @@ def _converse(line: LentConnection, interpreter: Interpreter, args: argparse.Nam
                 text = content(input(asked))
                 if text in ENDS:
                     break
-                labels.note(text)
+                labels.add_labels(text)
                 carry_out(interpreter, text)
             except KeyboardInterrupt:
                 print(flush=True)
@@ -189,7 +189,7 @@ class Labels:
         self._known: dict[str, None] = {}
         self._until = 0.0
 
-    def note(self, text: str) -> None:
+    def add_labels(self, text: str) -> None:
         """Notes the labels in a line that was written here."""
         self._known |= dict.fromkeys(_LABEL.findall(text))
 

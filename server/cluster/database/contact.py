@@ -87,7 +87,7 @@ class StoreContact:
     async def _look(self, nursery: trio.Nursery) -> None:
         """Asks the store who leads, and connects to these daemons."""
         try:
-            standings = await trio.to_thread.run_sync(self._home.look, abandon_on_cancel=True)
+            standings = await trio.to_thread.run_sync(self._home.renewed_standings, abandon_on_cancel=True)
             for space, standing in standings.items():
                 await self._expect_start(space, standing.term)
         except LogFailed as failure:

@@ -132,7 +132,7 @@ def leading(
 def _taken(terms: SpaceTerms, space: str, number: int, member: Membership) -> Fence:
     while (standing := terms.standing(number)).lives and (standing.name or "").startswith(NAME):
         time.sleep(min(standing.left, 0.2) + 0.01)  # another command, or one that was killed
-    fence = None if standing.lives else terms.take(number, standing, member.nonce)
+    fence = None if standing.lives else terms.take_space(number, standing, member.nonce)
     if fence is None:
         leader = standing.name or "another daemon"
         raise UsageError(f"{leader} leads space {space!r} of the target: end the daemons of that store first")

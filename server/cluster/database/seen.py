@@ -16,7 +16,7 @@ class StoreFollowedLog(FollowedLog):
         found = super().tail(ordinal, size)
         if found:
             last = found[-1]
-            self._tables.note(AcknowledgedMark(last.last, last.ordinal, last.last, last.checksum))
+            self._tables.write_mark(AcknowledgedMark(last.last, last.ordinal, last.last, last.checksum))
         return found
 
 
@@ -25,5 +25,5 @@ class StoreFollowedJournal(FollowedJournal):
 
     def heads(self) -> tuple[int, list[TopicHead]]:
         steps, heads = super().heads()
-        self._tables.note(AcknowledgedMark(steps))
+        self._tables.write_mark(AcknowledgedMark(steps))
         return steps, heads

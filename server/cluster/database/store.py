@@ -309,7 +309,7 @@ class StoreHome:
             self._lease = MemberLease(self._member, Confirmations(self._database), self._lease)
             self._lease.begin()
 
-    def look(self) -> dict[str, Standing]:
+    def renewed_standings(self) -> dict[str, Standing]:
         """Returns who leads each space, after it has begun a lease where the last one has run out."""
         with self._taking:
             self._renew()
@@ -384,7 +384,7 @@ class StoreHome:
                 if not taken:
                     self._renew()
                 why = self._why(standings[name])
-                fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce, why)
+                fence = self._terms.take_space(self._spaces[name], standings[name], self._member.nonce, why)
                 if fence is not None:
                     taken[name] = fence
                     (self._moved_here.add if why == MOVED else self._moved_here.discard)(name)

@@ -103,7 +103,7 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
 
     definition = hosted.commit(OWNER + options.group, defining(hosted, options.group, fact), notes=noted)
     if account is not None:
-        account.take("groups")
+        account.reserve("groups")
         groups.accounts[options.group] = account
     group = groups.begin(options.group)
     if group is None:  # a defect, which is in the log of the daemon
@@ -206,7 +206,7 @@ async def seek(groups: SpaceGroups, group: WorkGroup, to: Value) -> int:
         least = group.core.next_token
         state = GroupState(group.name, (after, END), least, group.state.topic)
         out = list(group.core.out.values())
-        hosted.note(of_group(GROUP, state.checkpoint(0)))
+        hosted.queue_note(of_group(GROUP, state.checkpoint(0)))
         groups.moved_to(group, least)
         groups.revoke(out)
         epoch = hosted.space.epoch

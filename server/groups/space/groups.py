@@ -347,7 +347,7 @@ class SpaceGroups(SettledGroups):
     def clear(self) -> None:
         """Counts no group any more, for any account: another daemon leads the space."""
         while self.accounts:
-            self.accounts.popitem()[1].give("groups")
+            self.accounts.popitem()[1].release("groups")
 
     # -- definition -----------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class SpaceGroups(SettledGroups):
         group = self.by_name.get(name)
         try:
             if (account := self.accounts.pop(name, None)) is not None:
-                account.give("groups")
+                account.release("groups")
             if group is not None:
                 self.displace(group)
                 self.past.add(group.core.counts)

@@ -59,13 +59,13 @@ class SettledGroups(FedGroups):
 
     def note_gone(self, group: WorkGroup) -> None:
         """Notes in the log that items are done whose facts are gone."""
-        self.note(of_group(DONE, done_fields(group.name, group.core.gone)))
+        self.queue_note(of_group(DONE, done_fields(group.name, group.core.gone)))
         group.core.gone = []
 
-    def note(self, note: Note) -> None:
+    def queue_note(self, note: Note) -> None:
         """Queues a note for the log, unless the daemon ends."""
         try:
-            self.hosted.note(note)
+            self.hosted.queue_note(note)
         except (LogFailed, Closed):
             pass  # the daemon ends: the next one finds the items undone
 
@@ -192,7 +192,7 @@ class SettledGroups(FedGroups):
         later = core.give_back(delivery, due=due)
         self.revoke([delivery, *later] if tells else later)
         if blame or due:
-            self.note(of_group(AGAIN, (group.name, *item.at, item.attempts, due)))
+            self.queue_note(of_group(AGAIN, (group.name, *item.at, item.attempts, due)))
         if due:
             self.wake()
         self._dirty[group] = None

@@ -178,7 +178,7 @@ async def _note(groups: SpaceGroups, group: WorkGroup, *, whole: bool = False) -
     """
     core, group.unnoted = group.core, 0
     while group.core is core and (fields := group.state.read_note()) is not None:
-        groups.hosted.note(of_group(READ, fields))
+        groups.hosted.queue_note(of_group(READ, fields))
         noted = group.state.noted
         await groups.hosted.commits.wait_durable(groups.hosted.space.epoch)
         if group.core is core:  # else it was moved meanwhile

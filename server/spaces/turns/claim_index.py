@@ -279,7 +279,7 @@ class KeyChange:
         self.net: Final[dict[Hashable, int]] = {}
         self.facts: Final[dict[Hashable, Value]] = {}
 
-    def take(self, verb: str, value: Value) -> None:
+    def add(self, verb: str, value: Value) -> None:
         """Counts one operation."""
         at = key(value)
         self.facts.setdefault(at, value)
@@ -336,7 +336,7 @@ class IndexChange:
         """Plans operations; returns True."""
         take = self.take_keyed
         if self._index.by is None:
-            take = self.take_once if self._once else self.take
+            take = self.take_once if self._once else self.plan
         for some in batched(zip(*operations, strict=True), STEP):
             for verb, value in some:
                 take(verb, value)
@@ -345,7 +345,7 @@ class IndexChange:
         yield from self.settling_keys()
         return True
 
-    def take(self, verb: str, value: Value) -> None:
+    def plan(self, verb: str, value: Value) -> None:
         """Plans one operation by value."""
         if verb == "send":
             self.actions.append((SEND, value))
@@ -394,8 +394,8 @@ class IndexChange:
             return
         if isinstance(before, tuple):
             first, self._wanted[at] = before, (before := KeyChange())
-            before.take(*first)
-        before.take(verb, value)
+            before.add(*first)
+        before.add(verb, value)
 
     def settling_keys(self) -> Steps[None]:
         """Gives each key the fact that its operations leave it; ``Refused`` if they leave it several."""

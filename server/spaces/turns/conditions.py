@@ -67,7 +67,7 @@ class Conditions:
         while not self.index.fill(form, FILLED):
             yield
 
-    def keep(self, form: Skeleton) -> None:
+    def keep_positions(self, form: Skeleton) -> None:
         """Keeps the positions filed that a pattern compares; drops those used long ago."""
         at, alike = (form.way, form.group), self.index.of_shape(form)
         if at in self._kept:

@@ -112,7 +112,7 @@ class Prepared:
         self._read: OrderedDict[bytes, Operations] = OrderedDict()
         self._bytes = self._used = self._unused = 0
 
-    def keep(self, body: bytes, operations: Operations) -> None:
+    def remember(self, body: bytes, operations: Operations) -> None:
         """Keeps the operations of some packed bytes, as long as there is memory for it; O(bytes)."""
         if body not in self._read:
             self._read[body] = operations

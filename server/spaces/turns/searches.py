@@ -41,7 +41,7 @@ class Searches:
     def __init__(self, space: Space) -> None:
         self._space = space
         self.begun: Final[dict[str, list[OwnerSearch]]] = {}
-        """The searches that have begun, by owner; ``note`` is of no use where there are none."""
+        """The searches that have begun, by owner; ``add_claims`` is of no use where there are none."""
         self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Searches:
         """
         return self._locks.setdefault(owner, trio.Lock())
 
-    def note(self, claims: Iterable[Claims]) -> None:
+    def add_claims(self, claims: Iterable[Claims]) -> None:
         """Tells searches which claims a turn has begun; O(owners of the turn)."""
         for owner, asserted, _ in claims:
             if asserted:
@@ -137,7 +137,7 @@ class OwnerSearch:
         value = self._space.places(self.owner).get(place, MISSING)
         if value is MISSING:
             return
-        if self._search.take(handle_at, place, value):  # type: ignore[arg-type]  # a value then
+        if self._search.claim(handle_at, place, value):  # type: ignore[arg-type]  # a value then
             most = self._space.limits.actions_per_turn
             if len(self._search) > most:
                 raise Refused(

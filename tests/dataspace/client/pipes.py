@@ -19,7 +19,7 @@ from dataspace.wire.session import Role, Session
 from index.values.values import Map
 
 ADDRESS: Final = parse_url("tcp://127.0.0.1:7377")
-CREDENTIALS: Final = Credentials.settle("", None)
+CREDENTIALS: Final = Credentials.complete("", None)
 K = TypeVar("K")
 
 

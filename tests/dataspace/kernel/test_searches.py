@@ -71,7 +71,7 @@ def found(claims: Claimed, actions: Sequence[Action]) -> list[Action]:
     search = Search(actions)
     at_once(search.reading())
     for handle, value in claims.items():
-        search.take(_same, handle, value)
+        search.claim(_same, handle, value)
     return search.settled(lambda handle, value: claims[handle] is value)
 
 
@@ -208,7 +208,7 @@ def test_a_search_is_exact_whatever_is_committed_meanwhile(
                 pass
             action: Action = (ASSERT, handle, value) if comes else (RETRACT, handle)
             if comes != (handle in space.claims(OWNER)):
-                searches.note(space.commit(OWNER, [action], 2).claims)
+                searches.add_claims(space.commit(OWNER, [action], 2).claims)
         at_once(steps)
         before = dict(space.claims(OWNER))
         by_handle = search.settled()

@@ -195,7 +195,7 @@ def test_the_watchdog_names_a_program_whose_turns_hold_the_loop_one_after_the_ot
     while room.time < until:
         room.spawn(work, name="busy")
         room.engine.run(seconds=0.002)
-        watchdog.look(room.time)
+        watchdog.check(room.time)
         room.time += rest
     share = cost / (cost + rest)
     assert len(told) == (4 if share > 0.5 else 0)  # once in a minute

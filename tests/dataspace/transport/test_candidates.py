@@ -25,7 +25,7 @@ def a_round(candidates: Candidates, world: World) -> tuple[list[Address], bool]:
     """The addresses that a client tries in one round, and whether one has served it."""
     tried: list[Address] = []
     candidates.begin()
-    while (address := candidates.take()) is not None:
+    while (address := candidates.next_address()) is not None:
         tried.append(address)
         assert len(tried) <= len(candidates.listed) + HOPS + 1, "a round without end"
         match world.get(address, DOWN):
@@ -93,7 +93,7 @@ def test_daemons_that_welcome_and_then_send_away_do_not_loop_hot(ring: int) -> N
     candidates, free = Candidates(LISTED[:1]), 0
     for hop in range(20):
         candidates.begin()
-        candidates.take()
+        candidates.next_address()
         candidates.welcomed()
         candidates.sent_away(ProtocolError("elsewhere", "", ELSE[hop % ring].url))
         free += candidates.is_sent_on
@@ -113,7 +113,7 @@ def test_the_leader_is_found_beside_daemons_that_welcome_and_then_send_to_one_an
     candidates = Candidates([*around, leader])
     for _ in range(20):
         candidates.begin()
-        while (address := candidates.take()) not in (*around, leader):
+        while (address := candidates.next_address()) not in (*around, leader):
             assert address is not None
         candidates.welcomed()
         if address == leader:
@@ -239,10 +239,10 @@ def test_a_name_is_judged_by_the_address_that_it_has(peer: str) -> None:
     """A name may resolve to anything: nothing is sent to a socket of this machine that another one named."""
     candidates = Candidates(LISTED)
     candidates.begin()
-    candidates.take()
+    candidates.next_address()
     candidates.check_reached("10.0.0.1:1")
     candidates.sent_away(ProtocolError("elsewhere", "", ELSE[0].url))
-    assert candidates.take() == ELSE[0]
+    assert candidates.next_address() == ELSE[0]
     with pytest.raises(Unreachable, match="is on this machine"):
         candidates.check_reached(peer)
     candidates.check_reached("10.0.0.2:1")

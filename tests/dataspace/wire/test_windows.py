@@ -21,7 +21,7 @@ def _read(window: ReceiveWindow, pieces: int, size: int) -> tuple[int, int] | No
     """Takes values one by one, all that is asked for in the end."""
     asked = None
     for _ in range(pieces):
-        window.take(1, size)
+        window.consume(1, size)
         asked = window.ask() or asked
     return asked
 
@@ -71,7 +71,7 @@ def test_a_fixed_window_stays() -> None:
     assert asked == (1, MOST)
     window.arrive(1, 100)
     assert window.ask() is None
-    window.take(1, 100)
+    window.consume(1, 100)
     assert window.ask() == (2, MOST + 100)
 
 
@@ -97,7 +97,7 @@ def test_what_is_under_way_is_within_the_window(steps: list[tuple[int, int]], fi
                 sent.append(30_000)
         for _ in range(min(take, len(sent))):
             taken, taken_bytes = taken + 1, taken_bytes + sent.pop()
-            window.take(1, 30_000)
+            window.consume(1, 30_000)
             items, size = window.ask() or (items, size)
         assert came - taken <= window.limits[0]
         assert came_bytes - taken_bytes <= window.limits[1] + 30_000
@@ -113,7 +113,7 @@ def test_a_window_of_nothing_asks_for_what_is_wanted_and_no_more() -> None:
     assert window.allows(2) and not window.allows(3)
     window.arrive(2, 100)
     window.wanted = 0
-    window.take(2, 100)
+    window.consume(2, 100)
     assert (window.ask() or (2,))[0] == 2, "what was taken asks for nothing by itself"
 
 

@@ -468,10 +468,10 @@ def test_an_integer_of_many_digits_is_read_in_base_16_only() -> None:
 def test_a_reader_reads_values_among_other_things() -> None:
     reader = Reader("reach($x, 1) <- edge($x,-1), not gone($x).")
     assert unparse(reader.value()) == "reach($x, 1)"
-    assert reader.take("<-")
+    assert reader.accept("<-")
     assert unparse(reader.value()) == "edge($x, -1)"
     reader.expect(",")
-    assert reader.take("not")
+    assert reader.accept("not")
     assert unparse(reader.value()) == "gone($x)"
     assert reader.expect(";", ".") == "."
     reader.finish()

@@ -259,12 +259,12 @@ def test_ranges_in_chapters_are_erased_as_well(
 
 def test_delta_tables_name_and_tell_nothing_erased(base: ArchivedLog) -> None:
     archive = copied(base)
-    before = [table.rows for table in DeltaTables(archive).keep()]
+    before = [table.rows for table in DeltaTables(archive).update()]
     objects: Any = archive.objects
     there = b"".join(content for name, (content, _) in objects.held.items() if "_delta_log" in name)
     erase(archive, parse_pattern("said($)"), 10**9, "me")
     objects.now += 1
-    now = [table.rows for table in DeltaTables(archive).keep()]
+    now = [table.rows for table in DeltaTables(archive).update()]
     assert sum(before) - sum(now) == EPOCHS and there
     log = b"".join(content for name, (content, _) in objects.held.items() if "_delta_log" in name)
     assert b"said" in there and b"said" not in log

@@ -57,7 +57,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchivedLog]:
         patch.setattr(columns, "MOST_LABELS", 2)
         kept.turn([], [Record("rare", SECRET), Record("rare", "other"), Record("person", SECRET, 0)])
         kept.archive()
-    assert {each.label for each in DeltaTables(kept.reader()).keep()} == {"person", "rare"}
+    assert {each.label for each in DeltaTables(kept.reader()).update()} == {"person", "rare"}
     yield kept
     kept.close()
 
@@ -252,10 +252,10 @@ def test_a_time_at_the_end_of_the_calendar_stops_neither_tables_nor_an_erasure(t
         kept.turn([Record("valid", 1, last)], [Record("person", SECRET, last), Record("other", 1)])
         kept.archive()
         archive = kept.reader()
-        assert [each.rows for each in DeltaTables(archive).keep()] == [1, 1, 1]
+        assert [each.rows for each in DeltaTables(archive).update()] == [1, 1, 1]
         done = erase(archive, PATTERN, 10**9, "me")
         assert (done.rows, done.tables_error) == (1, "")
-        assert [each.label for each in DeltaTables(archive).keep()] == ["other", "valid"]
+        assert [each.label for each in DeltaTables(archive).update()] == ["other", "valid"]
         assert verify_archive(archive, deep=True).waiting == ""
     finally:
         kept.close()
@@ -270,7 +270,7 @@ def test_a_table_that_cannot_be_made_stops_no_other_table(base: ArchivedLog) -> 
     objects.held[damaged] = b"no Parquet", 0.0
     made: list[DeltaTable] = []
     with pytest.raises(DataspaceError, match="rare/1"):
-        made.extend(DeltaTables(archive).keep())
+        made.extend(DeltaTables(archive).update())
     assert [each.label for each in made] == ["person"]
 
 
@@ -297,7 +297,7 @@ def test_files_that_a_killed_process_began_go_within_a_day(tmp_path: Path) -> No
     try:
         kept.turn([Record("person", SECRET, 1)])
         kept.archive()
-        assert [*DeltaTables(kept.reader()).keep()]
+        assert [*DeltaTables(kept.reader()).update()]
         begun = [each.parent / ".part-1" for each in (tmp_path / "archive").rglob("*") if each.is_file()]
         fresh = [each.with_name(".part-2") for each in begun]
         for each in (*begun, *fresh):

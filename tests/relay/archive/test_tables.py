@@ -128,7 +128,7 @@ def test_every_version_has_the_rows_of_its_archive(world: World) -> None:
             world.write(Record("p", at, value, WHEN), Record("p", at), sent=(Record("q", value),))
         world.write(gone=(Record("p", at),))
         world.close_range()
-        made = {(each.label, each.arity): each for each in tables.keep()}
+        made = {(each.label, each.arity): each for each in tables.update()}
         uptos.append(world.archive.upto)
         assert [*made] == [("p", 1), ("p", 3), ("q", 1)]
         for (label, arity), table in made.items():
@@ -143,14 +143,14 @@ def test_every_version_has_the_rows_of_its_archive(world: World) -> None:
 def test_what_is_kept_is_not_written_again_whoever_asks(world: World) -> None:
     world.write(Record("p", 1))
     world.close_range()
-    assert [each.changed for each in DeltaTables(world.archive).keep()] == [True]
-    assert [each.changed for each in DeltaTables(world.archive).keep()] == [False]
+    assert [each.changed for each in DeltaTables(world.archive).update()] == [True]
+    assert [each.changed for each in DeltaTables(world.archive).update()] == [False]
     one, other = DeltaTables(world.archive), DeltaTables(world.archive)
-    assert [each.changed for each in [*one.keep(), *other.keep()]] == [False, False]
+    assert [each.changed for each in [*one.update(), *other.update()]] == [False, False]
     world.write(Record("p", 2))
     world.close_range()
-    assert [each.changed for each in [*one.keep(), *other.keep()]] == [True, False]
-    (table,) = one.keep()
+    assert [each.changed for each in [*one.update(), *other.update()]] == [True, False]
+    (table,) = one.update()
     assert table.version == 1
     assert read(table.address, "p", 1) == world.told("p", 1)
     assert deltalake.DeltaTable(table.address).transaction_version(world.archive.place.identity) == 2
@@ -167,7 +167,7 @@ def test_rows_of_rare_labels_are_in_the_table(world: World, monkeypatch: pytest.
     world.write(Record("p", 7, WHEN), *often)
     world.close_range()
     tables = DeltaTables(world.archive)
-    made = {(each.label, each.arity): each for each in tables.keep()}
+    made = {(each.label, each.arity): each for each in tables.update()}
     assert {*made} == {("often", 1), ("p", 2)}  # p/1 has no object of its own
     assert read(made["p", 2].address, "p", 2) == world.told("p", 2)
     assert made["p", 2].files == 3
@@ -176,7 +176,7 @@ def test_rows_of_rare_labels_are_in_the_table(world: World, monkeypatch: pytest.
     # Once the object that rows were copied from is deleted, so are the copies.
     (rest,) = [each for each in rare.files if each.label is None and each.form == "columns"]
     world.objects.delete([world.archive.name(rest.path)])
-    assert [each.changed for each in tables.keep()] == [False, False]
+    assert [each.changed for each in tables.update()] == [False, False]
     assert len([*copied.iterdir()]) == 1
 
 
@@ -185,10 +185,10 @@ def test_ranges_that_are_merged_are_replaced_in_one_commit(world: World) -> None
         world.write(Record("p", at, value), gone=(Record("p", at - 1, ODD[at - 1]),) if at else ())
         world.close_range()
     tables = DeltaTables(world.archive)
-    (before,) = tables.keep()
+    (before,) = tables.update()
     assert before.files == len(ODD)
     assert Merger(world.archive).merge_all(lambda _: None)
-    (after,) = tables.keep()
+    (after,) = tables.update()
     assert (after.files, after.version) == (1, 1)
     expected = world.told("p", 2)
     assert read(after.address, "p", 2) == expected == read(after.address, "p", 2, 0)
@@ -221,7 +221,7 @@ def test_no_erased_row_is_left_and_no_other_is_lost_or_twice(
 
     def check() -> None:
         world.archive.refresh()
-        found = [each for each in DeltaTables(world.archive).keep() if (each.label, each.arity) == ("p", 2)]
+        found = [each for each in DeltaTables(world.archive).update() if (each.label, each.arity) == ("p", 2)]
         (table,) = found
         left = [each for each in world.told("p", 2) if each[3] not in erased]
         assert read(table.address, "p", 2) == left and table.rows == len(left)
@@ -261,9 +261,9 @@ def test_a_commit_whose_answer_was_lost_is_not_written_twice(world: World, tmp_p
     tables = DeltaTables(Archive(objects, ArchivePlace("main", world.archive.place.identity)))
     objects.lose = True
     with pytest.raises(StoreFailed):
-        [*tables.keep()]
+        [*tables.update()]
     objects.lose = False
-    (table,) = tables.keep()
+    (table,) = tables.update()
     assert (table.version, table.files) == (0, 1)
     assert read(table.address, "p", 1) == world.told("p", 1)
 
@@ -272,7 +272,7 @@ def test_statistics_prune_files_by_epoch_text_and_time(world: World) -> None:
     for at, name in enumerate(("a", "m", "z")):
         world.write(Record("p", name, WHEN.replace(year=2020 + at), at * 1.5))
         world.close_range()
-    (table,) = DeltaTables(world.archive).keep()
+    (table,) = DeltaTables(world.archive).update()
     adds = deltalake.DeltaTable(table.address).get_add_actions(flatten=True)
     found = {name: adds.column(name).to_pylist() for name in adds.schema.names}
     assert sorted(found["max._epoch"]) == [1, 2, 3]
@@ -289,7 +289,7 @@ def test_a_label_that_no_reader_can_open_is_left_out(world: World) -> None:
     world.write(Record("p", 1), Record("a/b", 1))
     world.close_range()
     tables = DeltaTables(world.archive)
-    assert [each.label for each in tables.keep()] == ["p"]
+    assert [each.label for each in tables.update()] == ["p"]
     assert tables.left_out() == ["a/b"]
     assert tables.left_out(parse_pattern("p($x)")) == []
 
@@ -298,21 +298,21 @@ def test_a_table_that_lacks_a_commit_is_not_continued(world: World) -> None:
     for at in range(2):
         world.write(Record("p", at))
         world.close_range()
-        (table,) = DeltaTables(world.archive).keep()
+        (table,) = DeltaTables(world.archive).update()
     log = Path(table.address, "_delta_log")
     (log / f"{0:020}.json").unlink()
     with pytest.raises(TableBroken, match="is made anew"):
-        [*DeltaTables(world.archive).keep()]
+        [*DeltaTables(world.archive).update()]
     for each in log.iterdir():
         each.unlink()
-    (again,) = DeltaTables(world.archive).keep()
+    (again,) = DeltaTables(world.archive).update()
     assert (again.version, read(again.address, "p", 1)) == (0, world.told("p", 1))
 
 
 def test_other_programs_do_not_write_to_it(world: World) -> None:
     world.write(Record("p", 1))
     world.close_range()
-    (table,) = DeltaTables(world.archive).keep()
+    (table,) = DeltaTables(world.archive).update()
     with pytest.raises(Exception, match="dataspaceArchive"):
         deltalake.DeltaTable(table.address).delete()
     assert deltalake.DeltaTable(table.address).vacuum() == []

@@ -245,7 +245,7 @@ def test_messages_and_other_patterns_pass_in_the_order_of_their_epochs() -> None
                 self.name = name
 
             def offer(self, changes: Changes) -> None:
-                life.gate.keep(self.show, changes)
+                life.gate.offer_when_durable(self.show, changes)
 
             def show(self, changes: Changes) -> None:
                 order.append((self.name, changes.number))

@@ -170,7 +170,7 @@ class Follower:
         catching = CatchUp(step_log, 2, range(PARTITIONS), [as_of], told.append, lambda: None)
         catching.begin(history.beginning(self.journal, step_log, history.sought(step_log, catching.since)))
         while not catching.finish():
-            catching.take(self.journal.past(step_log, catching.at))
+            catching.replay(self.journal.past(step_log, catching.at))
         step_log.topic.unsubscribe(2)
         return gathered(told)
 
@@ -178,7 +178,7 @@ class Follower:
 def gathered(told: Sequence[Message]) -> Epochs:
     """The whole epochs in some messages."""
     subscriber, gathering = Subscriber(tuple(range(PARTITIONS)), atomic=True, up_to=None), Gathering(1 << 20)
-    events = [event for message in told for event in subscriber.take(message)]
+    events = [event for message in told for event in subscriber.events_of(message)]
     found = [epoch for event in events for epoch in gathering.collect(event)]
     return [
         (each.time, tuple(batch.items for batch in each.batches), bool(each.crashed))  # type: ignore[misc]

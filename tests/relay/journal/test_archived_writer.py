@@ -34,10 +34,10 @@ async def writing(
     """A topic without an epoch, and the writer of its journal."""
     journal = Journal.open(place)
     writer = TopicWriter(journal, lambda _: None, lambda: retention, needed)
-    step_log = StepLog(Topic("t", Order(0), 1, lasting=True), 1, 1, RETAIN, writer.note, age=age)
+    step_log = StepLog(Topic("t", Order(0), 1, lasting=True), 1, 1, RETAIN, writer.submit_step, age=age)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
-        writer.keep(step_log)
+        writer.submit_state(step_log)
         step_log.join(7)
         yield writer, step_log
         await writer.wait_durable()
@@ -65,7 +65,7 @@ async def complete(writer: TopicWriter, step_log: StepLog) -> None:
     for time in range(COUNT):
         step_log.finish(7, time, bytes(1000), [(time, -1), (time + 1, +1)])
         await writer.wait_durable()
-    writer.keep(step_log)
+    writer.submit_state(step_log)
     await writer.wait_durable()  # what the last step let go is done by then
 
 

@@ -64,7 +64,7 @@ class Stores:
         member.join()
         terms = SpaceTerms(self._database)
         space = self._spaces[path] = terms.space(f"{path} of test {self._tests}")
-        fence = terms.take(space, terms.standing(space), member.nonce)
+        fence = terms.take_space(space, terms.standing(space), member.nonce)
         assert fence is not None
         member.close()
         terms.close()

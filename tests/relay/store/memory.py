@@ -156,7 +156,7 @@ class MemoryChains:
     def mark(self) -> AcknowledgedMark:
         return self.memory.mark
 
-    def note(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
+    def write_mark(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
         self.memory.mark = mark
 
     def _chain(self, content: Content, key: int) -> list[Row]:
@@ -382,7 +382,7 @@ class MemoryTopics(MemoryChains):
                     del content.topic_readers[reader]
             content.names |= names
 
-    def settle(self, topics: Sequence[Row], names: Names) -> None:
+    def write_topics(self, topics: Sequence[Row], names: Names) -> None:
         with self.memory.writing() as content:
             content.topics |= {row[0]: row for row in topics}
             for ordinal in [each for each in content.segments if each >> KEY_BITS not in content.topics]:

@@ -37,7 +37,7 @@ class Kind:
             self.writer.submit(epoch(self.count, "x" * 100_000))
         else:
             topic = Topic("t" * 100_000, Order(0), 1, lasting=True)
-            self.writer.keep(StepLog(topic, self.count, self.count, 1 << 20, self.writer.note))
+            self.writer.submit_state(StepLog(topic, self.count, self.count, 1 << 20, self.writer.submit_step))
 
     async def wait(self) -> None:
         if isinstance(self.writer, GroupCommit):

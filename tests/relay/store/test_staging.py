@@ -164,10 +164,10 @@ class Purse:
     def __init__(self) -> None:
         self.owes = 0
 
-    def take(self, _what: str, amount: int) -> None:
+    def reserve(self, _what: str, amount: int) -> None:
         self.owes += amount
 
-    def give(self, _what: str, amount: int) -> None:
+    def release(self, _what: str, amount: int) -> None:
         self.owes -= amount
 
 
@@ -210,10 +210,10 @@ class _Payer:
     def __init__(self) -> None:
         self.bytes = 0
 
-    def take(self, _what: str, count: int) -> None:
+    def reserve(self, _what: str, count: int) -> None:
         self.bytes += count
 
-    def give(self, _what: str, count: int) -> None:
+    def release(self, _what: str, count: int) -> None:
         self.bytes -= count
 
 

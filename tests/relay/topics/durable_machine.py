@@ -103,8 +103,8 @@ class DurableMachine(Machine):
         )
         at = self.random.choice([each for each in self.lowers if each < self.first(since)])
         catching.begin(at)
-        catching.take(self.steps[at : self.random.randint(at, len(self.steps))])
-        catching.take(self.steps[catching.at : self.step_log.tail_begin()])
+        catching.replay(self.steps[at : self.random.randint(at, len(self.steps))])
+        catching.replay(self.steps[catching.at : self.step_log.tail_begin()])
         assert catching.finish(), "what is not on the disk is in memory"
         return True
 

@@ -249,7 +249,7 @@ class Machine:
     # -- what must hold -------------------------------------------------------------------------------
 
     def deliver(self, watcher: Watcher, message: Message) -> None:
-        for event in watcher.subscriber.take(message):
+        for event in watcher.subscriber.events_of(message):
             match event:
                 case Batch(partition, time, item):
                     assert any(less_equal(each, time) for each in watcher.told or ()), "a completed one"

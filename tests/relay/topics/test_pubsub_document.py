@@ -23,7 +23,7 @@ def linked(*publishers: Publisher) -> tuple[Subscriber, list[object]]:
     subscriber = Subscriber(each.partition for each in publishers)
     events: list[object] = []
     for each in publishers:
-        each.subscribe(1, lambda message: events.extend(subscriber.take(message)))
+        each.subscribe(1, lambda message: events.extend(subscriber.events_of(message)))
     return subscriber, events
 
 
@@ -92,8 +92,8 @@ def test_the_filter_goes_once_the_lower_frontier_dominates_it() -> None:
 def test_an_element_of_the_filter_that_can_match_nothing_goes_in_a_partial_order_too() -> None:
     """The source keeps what is not strictly below a frontier element: for ever, if incomparable to all."""
     subscriber = Subscriber([0])
-    subscriber.take(Snapshot(0, ((0, 0),), ((5, 1), (1, 5))))
-    subscriber.take(Progress(0, (((0, 0), -1), ((0, 2), +1))))
+    subscriber.events_of(Snapshot(0, ((0, 0),), ((5, 1), (1, 5))))
+    subscriber.events_of(Progress(0, (((0, 0), -1), ((0, 2), +1))))
     assert list(subscriber.filter) == [(1, 5)]
 
 
@@ -102,8 +102,8 @@ def test_an_element_of_the_filter_that_can_match_nothing_goes_in_a_partial_order
 
 def test_a_subscriber_may_apply_no_filter() -> None:
     subscriber = Subscriber([0], atomic=False)
-    subscriber.take(Snapshot(0, (3,), (5,)))
-    assert subscriber.take(Batch(0, 4, "x")) == [Batch(0, 4, "x")]
+    subscriber.events_of(Snapshot(0, (3,), (5,)))
+    assert subscriber.events_of(Batch(0, 4, "x")) == [Batch(0, 4, "x")]
 
 
 def test_a_filtered_batch_is_dropped_without_a_look_at_its_items() -> None:
@@ -112,8 +112,8 @@ def test_a_filtered_batch_is_dropped_without_a_look_at_its_items() -> None:
             raise AssertionError(f"{name} was looked at")
 
     subscriber = Subscriber([0])
-    subscriber.take(Snapshot(0, (3,), (5,)))
-    assert subscriber.take(Batch(0, 4, Untouchable())) == []
+    subscriber.events_of(Snapshot(0, (3,), (5,)))
+    assert subscriber.events_of(Batch(0, 4, Untouchable())) == []
 
 
 # -- Publisher Logic ----------------------------------------------------------------------------------
@@ -151,16 +151,16 @@ def test_a_subscriber_that_disconnects_is_told_no_more_and_the_others_are() -> N
 
 def test_a_group_waits_for_all_snapshots_and_keeps_what_comes_early() -> None:
     subscriber = Subscriber([0, 1])
-    assert subscriber.take(Snapshot(0, (3,), (3,))) == []
-    assert subscriber.take(Batch(0, 6, "early")) == []
+    assert subscriber.events_of(Snapshot(0, (3,), (3,))) == []
+    assert subscriber.events_of(Batch(0, 6, "early")) == []
     assert not subscriber.ready
-    assert subscriber.take(Snapshot(1, (2,), (5,))) == [Frontier((2,)), Batch(0, 6, "early")]
+    assert subscriber.events_of(Snapshot(1, (2,), (5,))) == [Frontier((2,)), Batch(0, 6, "early")]
 
 
 def test_a_group_merges_uppers_to_maxima_and_lowers_to_minima() -> None:
     subscriber = Subscriber([0, 1])
-    subscriber.take(Snapshot(0, ((1, 1),), ((4, 1), (1, 2))))
-    subscriber.take(Snapshot(1, ((0, 2),), ((3, 1), (2, 2))))
+    subscriber.events_of(Snapshot(0, ((1, 1),), ((4, 1), (1, 2))))
+    subscriber.events_of(Snapshot(1, ((0, 2),), ((3, 1), (2, 2))))
     assert list(subscriber.filter) == [(2, 2), (4, 1)]
     assert list(subscriber.frontier) == [(0, 2), (1, 1)]
 

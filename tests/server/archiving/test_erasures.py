@@ -76,8 +76,8 @@ def test_erasures_that_wait_are_done_together_and_once(
     kept: ArchivedLog, said: Callable[[], list[dict[str, Any]]]
 ) -> None:
     keeper = child._Archivers()
-    keeper.take(orders(kept, [order(1, P17), order(2, SEEN, "you"), order(3, P17, space="other")]))
-    keeper.look()
+    keeper.obey(orders(kept, [order(1, P17), order(2, SEEN, "you"), order(3, P17, space="other")]))
+    keeper.archive_due()
     one, two = said()
     assert (one["erasure"], one["counts"]["rows"], one["counts"]["holding"]) == (1, 2, 0)
     assert (two["erasure"], two["counts"]["rows"], two["counts"]["upto"]) == (2, 2, 5)
@@ -85,11 +85,11 @@ def test_erasures_that_wait_are_done_together_and_once(
     assert archive.upto == archive.erased == 5, "what was not due to be archived was archived first"
     assert [[each.by for each in of.erasures] for of in archive.ranges()] == [["me, you"]]
     version = archive.manifest.version
-    keeper.take(orders(kept, [order(2, SEEN, "you"), order(3, P17, space="other")]))
-    keeper.look()
+    keeper.obey(orders(kept, [order(2, SEEN, "you"), order(3, P17, space="other")]))
+    keeper.archive_due()
     assert said() == [] and kept.reader().manifest.version == version
-    keeper.take(orders(kept, [order(4, SEEN)]))
-    keeper.look()
+    keeper.obey(orders(kept, [order(4, SEEN)]))
+    keeper.archive_due()
     assert [each["counts"]["rows"] for each in said()] == [0]
     assert verify_archive(kept.reader(), deep=True).damages == ()
     keeper.close()
@@ -108,13 +108,13 @@ def test_a_killed_process_is_told_again(
     patch(strike)
     with pytest.raises(Killed):
         keeper = child._Archivers()
-        keeper.take(orders(kept, [order(1, P17)]))
-        keeper.look()
+        keeper.obey(orders(kept, [order(1, P17)]))
+        keeper.archive_due()
     assert said() == []
     patch(lambda _: None)
     again = child._Archivers()
-    again.take(orders(kept, [order(1, P17)]))
-    again.look()
+    again.obey(orders(kept, [order(1, P17)]))
+    again.archive_due()
     [answer] = said()
     assert answer["erasure"] == 1 and answer["counts"]["upto"] == 5
     archive = kept.reader()
@@ -141,14 +141,14 @@ def test_a_process_that_nobody_tells_again_finishes_what_was_begun(
     patch(strike)
     with pytest.raises(Killed):
         keeper = child._Archivers()
-        keeper.take(orders(kept, [order(1, P17)]))
-        keeper.look()
+        keeper.obey(orders(kept, [order(1, P17)]))
+        keeper.archive_due()
     patch(lambda _: None)
     archive = kept.reader()
     assert "objects" in verify_archive(archive).waiting or count > 2
     again = child._Archivers()
-    again.take(orders(kept, []))
-    again.look()
+    again.obey(orders(kept, []))
+    again.archive_due()
     for each in (keeper, again):
         each.close()
     verdict = verify_archive(kept.reader(), deep=True)
@@ -167,19 +167,19 @@ def test_what_cannot_be_erased_is_answered_and_a_store_that_is_away_is_waited_fo
     [segments] = (kept.data.parent / "archive").rglob("*.dsz")
     whole = segments.read_bytes()
     keeper = child._Archivers()
-    keeper.take(orders(kept, [order(1, P17)]))
+    keeper.obey(orders(kept, [order(1, P17)]))
     segments.write_bytes(whole[:9] + b"?" + whole[10:])
-    keeper.look()
+    keeper.archive_due()
     [answer] = said()
     assert answer["erasure"] == 1 and "was altered" in answer["error"]
     segments.write_bytes(whole)
     manifests = segments.parent.parent / "manifest"
     manifests.rename(manifests.with_name("away"))
-    keeper.take(orders(kept, [order(2, P17)]))
-    keeper.look()
+    keeper.obey(orders(kept, [order(2, P17)]))
+    keeper.archive_due()
     assert ["has no manifest" in each["error"] for each in said()] == [True]
     manifests.with_name("away").rename(manifests)
-    keeper.look()
+    keeper.archive_due()
     [answer] = said()
     assert answer["erasure"] == 2 and answer["counts"]["rows"] == 2
     keeper.close()
@@ -203,17 +203,17 @@ def test_an_unexpected_error_stops_one_space_alone_and_leaves_no_objects(
 
     monkeypatch.setattr(archiver, "columns_of", columns_of)
     keeper = child._Archivers()
-    keeper.take(
+    keeper.obey(
         replace(orders(kept, [order(1, P17)]), spaces={"main": kept.log.term, "other": log.term}, seconds=0.0)
     )
     for _ in range(3):
-        keeper.look()
+        keeper.archive_due()
     assert {each.get("error") for each in said()} == {"OverflowError: a column that no reader has seen"}
     place = kept.data.parent / "archive"
     assert len([*(place / "main").rglob("*.dsz")]) == 0, "what no manifest names is deleted"
     assert len([*(place / "other").rglob("*.dsz")]) == 1, "the other space is archived"
     monkeypatch.setattr(archiver, "columns_of", made)
-    keeper.look()
+    keeper.archive_due()
     assert [each["counts"]["rows"] for each in said()] == [2]
     assert verify_archive(kept.reader(), deep=True).damages == ()
     keeper.close()
@@ -233,14 +233,14 @@ def test_what_cannot_be_merged_stops_no_archiving(
     whole = segments.read_bytes()
     segments.write_bytes(whole[:9] + b"?" + whole[10:])
     keeper = child._Archivers()
-    keeper.take(replace(orders(kept, []), seconds=0.0))
+    keeper.obey(replace(orders(kept, []), seconds=0.0))
     for number in range(6):
         kept.turn(sent=[Record("seen", number)])
-        keeper.look()
+        keeper.archive_due()
     said = heard()
     assert (said[0], said[-1]) == ((5, False), (12, True)), "it goes on, and says why nothing is merged"
     segments.write_bytes(whole)
-    keeper.look()
+    keeper.archive_due()
     assert heard() == [(12, False)]
     assert next(kept.reader().ranges()).merged > 1
     keeper.close()
@@ -265,9 +265,9 @@ async def test_who_asks_the_same_again_waits_for_the_same_erasure() -> None:
             nursery.start_soon(wait)
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
-            erasures.take({"erasure": one.number, "counts": {"rows": 2}})
+            erasures.on_answer({"erasure": one.number, "counts": {"rows": 2}})
     assert found == [{"rows": 2}, {"rows": 2}]
-    erasures.take({"erasure": two.number, "error": "it is broken"})
+    erasures.on_answer({"erasure": two.number, "error": "it is broken"})
     assert erasures.orders(["main"]) == [] and erasures.waiting("main") == 0
     with pytest.raises(Refused, match="erasure-failed: it is broken"):
         await erasures.ask("main", SEEN, AFTER, "me", 0)
@@ -280,7 +280,7 @@ async def test_erasures_that_wait_are_bounded() -> None:
         assert await erasures.ask("main", P17, before, "me", 0) is None
     with pytest.raises(Refused, match="256 erasures wait"):
         await erasures.ask("main", P17, MOST, "me", 0)
-    erasures.take({"erasure": erasures.orders(["main"])[0].number, "counts": {}})
+    erasures.on_answer({"erasure": erasures.orders(["main"])[0].number, "counts": {}})
     assert await erasures.ask("main", P17, MOST, "me", 0) is None
 
 

@@ -78,7 +78,7 @@ class Home:
         return found
 
     def look(self) -> None:
-        self.archiver.look(self._say, lambda error: self.errors.append(str(error)))
+        self.archiver.archive_due(self._say, lambda error: self.errors.append(str(error)))
 
     def _say(self, archiver: TopicArchiver) -> None:
         self.archived[archiver.archive.place.topic] = archiver.archive.manifest.until

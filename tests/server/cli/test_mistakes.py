@@ -165,7 +165,9 @@ def test_a_log_that_is_read_beyond_its_newest_epoch_says_so(daemon: DaemonProces
 
 async def test_a_name_that_does_not_resolve_is_said_to_be_that() -> None:
     with pytest.raises(Unreachable, match=r"\(the name does not resolve: [a-z ]+\); start one with"):
-        await open_link(parse_url("tcp://no.such.host.invalid:1"), Credentials.settle("", None), timeout=30.0)
+        await open_link(
+            parse_url("tcp://no.such.host.invalid:1"), Credentials.complete("", None), timeout=30.0
+        )
     await trio.lowlevel.checkpoint()
 
 

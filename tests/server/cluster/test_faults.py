@@ -200,7 +200,7 @@ async def test_a_space_whose_first_leader_has_made_no_log_is_led_by_the_next_dae
         member, terms = Membership(database, Profile("first"), 3.0), SpaceTerms(database)
         space = terms.space("main")
         member.join()
-        assert terms.take(space, terms.standing(space), member.nonce) is not None
+        assert terms.take_space(space, terms.standing(space), member.nonce) is not None
         terms.close()
         member.close()  # it is killed
     daemon = DaemonProcess(postgres_url)

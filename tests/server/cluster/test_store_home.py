@@ -69,7 +69,7 @@ def test_a_lease_that_ran_out_before_is_begun_anew(home: StoreHome, postgres_url
 def test_a_lease_that_runs_out_between_two_spaces_leaves_nothing_taken(
     home: StoreHome, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really, left = home._terms.take, [2]
+    really, left = home._terms.take_space, [2]
 
     def take(space: int, seen: Standing, nonce: object, why: str) -> Fence | None:
         left[0] -= 1
@@ -77,7 +77,7 @@ def test_a_lease_that_runs_out_between_two_spaces_leaves_nothing_taken(
             run_out(home, postgres_url)
         return really(space, seen, nonce, why)  # type: ignore[arg-type]  # as it is called
 
-    monkeypatch.setattr(home._terms, "take", take)
+    monkeypatch.setattr(home._terms, "take_space", take)
     assert home._take_free(SPACES) == []
     assert not home._fences
     assert home._take_free(SPACES) == [*SPACES], "under another lease"

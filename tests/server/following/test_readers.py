@@ -300,7 +300,7 @@ async def test_a_process_with_more_connections_waits_a_moment(autojump_clock: tr
 
         async def waited(own: int, others: int) -> float:
             one.served, other.served = range(own), range(others)
-            other.note()
+            other.show_count()
             began = trio.current_time()
             await one.wait_turn()
             return trio.current_time() - began

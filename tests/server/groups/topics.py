@@ -41,13 +41,13 @@ class BareTopics(DividedTopics):
         )
         if self.journal.slots():
             self.step_log = recovered(self.journal, 1)
-            self.step_log.write = self.writer.note
+            self.step_log.write = self.writer.submit_step
             for each in list(self.step_log.members):
                 self.step_log.crash(each, "started again")
         else:
             topic = Topic(NAME, Order(0), lasting=True)
-            self.step_log = StepLog(topic, 77, 1, retain, self.writer.note)
-            self.writer.keep(self.step_log)
+            self.step_log = StepLog(topic, 77, 1, retain, self.writer.submit_step)
+            self.writer.submit_state(self.step_log)
         self.producer = next(each for each in count(self.step_log.position + 1))
         self.time = self.step_log.join(self.producer)
         assert isinstance(self.time, int)

@@ -44,16 +44,16 @@ def status(now: int, epoch: int, rules: int) -> dict[str, Value]:
 
 def test_rates_are_those_between_two_looks() -> None:
     glance = Glance()
-    glance.take(status(10_000_000, 100, 1000))
+    glance.update(status(10_000_000, 100, 1000))
     assert glance.epochs_per_second == 0
-    glance.take(status(12_000_000, 150, 1500))
+    glance.update(status(12_000_000, 150, 1500))
     assert (glance.epochs_per_second, glance.rules_share) == (25.0, 0.25)
     assert "25.0 epochs/s" in dict(summary(glance))["turns"]
 
 
 def test_a_session_is_a_line_whatever_it_calls_itself() -> None:
     glance = Glance()
-    glance.take(status(1, 1, 0))
+    glance.update(status(1, 1, 0))
     glance.sessions = [SESSION]
     said = text_of(glance)
     assert "[red]loader\\u001b[2J" in said and "\x1b" not in said
@@ -63,7 +63,7 @@ def test_a_session_is_a_line_whatever_it_calls_itself() -> None:
 
 def test_those_for_which_most_waits_are_shown_where_there_is_no_room_for_all() -> None:
     glance = Glance()
-    glance.take(status(1, 1, 0))
+    glance.update(status(1, 1, 0))
     glance.sessions = [SESSION | {"session": 100 + n, "waiting_bytes": n << 20} for n in range(9)]
     said = text_of(glance, room=2)
     assert "108" in said and "107" in said and "106" not in said and "7 more sessions" in said
@@ -71,7 +71,7 @@ def test_those_for_which_most_waits_are_shown_where_there_is_no_room_for_all() -
 
 def test_a_narrow_terminal_shows_every_figure() -> None:
     glance = Glance()
-    glance.take(status(1, 1, 0))
+    glance.update(status(1, 1, 0))
     glance.sessions = [SESSION]
     line = next(each for each in text_of(glance, width=80).splitlines() if "TLSv1.3" in each)
     assert "12.5" in line and "3.0 MiB" in line and line.rstrip().endswith("40 epochs, 2m")

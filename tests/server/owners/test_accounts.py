@@ -20,15 +20,15 @@ ALL_ONE = Quotas(**dict.fromkeys(COUNTED, 1))
 def test_beyond_a_quota_is_refused_by_its_name_and_others_go_on(what: str) -> None:
     accounts = Accounts(ALL_ONE)
     one, other = accounts.of(ONE), accounts.of(OTHER)
-    one.take(what)
+    one.reserve(what)
     with pytest.raises(
         Refused, match=rf"of address:10\.0\.0\.1, the limit is quota\.{what}=1 of each principal"
     ):
-        one.take(what)
+        one.reserve(what)
     assert one.used(what) == 1, "what was refused counts for nothing"
-    other.take(what)
-    one.give(what)
-    one.take(what)
+    other.reserve(what)
+    one.release(what)
+    one.reserve(what)
 
 
 def test_every_quota_is_counted_or_of_one_turn_or_a_rate() -> None:
@@ -39,7 +39,7 @@ def test_every_quota_is_counted_or_of_one_turn_or_a_rate() -> None:
 def test_the_daemon_itself_has_no_quota() -> None:
     account = Accounts(ALL_ONE).of(DAEMON)
     for what in COUNTED:
-        account.take(what, 100)
+        account.reserve(what, 100)
     account.admit(100, 100)
 
 
@@ -62,15 +62,15 @@ def test_accounts_that_nothing_refers_to_are_forgotten() -> None:
 def test_facts_count_for_the_account_that_wrote_last() -> None:
     accounts, holdings = Accounts(Quotas(facts=5, facts_bytes=5_000)), AccountTotals()
     one, other = accounts.of(ONE), accounts.of(OTHER)
-    holdings.note("durable:d", one, 3, 300)
-    holdings.note("session:1", one, 1, 100)
+    holdings.set_claimed("durable:d", one, 3, 300)
+    holdings.set_claimed("session:1", one, 1, 100)
     assert (one.used("facts"), one.used("facts_bytes")) == (4, 400)
     one.admit(1, 4_600)
     with pytest.raises(Refused, match=r"quota\.facts=5"):
         one.admit(2, 0)
     with pytest.raises(Refused, match=r"quota\.facts_bytes=5000"):
         one.admit(0, 4_601)
-    holdings.note("durable:d", other, 4, 450)
+    holdings.set_claimed("durable:d", other, 4, 450)
     assert (one.used("facts"), other.used("facts"), other.used("facts_bytes")) == (1, 4, 450)
     holdings.end("durable:d")
     holdings.end("session:1")

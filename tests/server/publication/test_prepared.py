@@ -82,10 +82,10 @@ def test_beyond_the_limit_the_oldest_goes() -> None:
     prepared = Prepared(limit=10)
     meaning = [Operations(["send"], [Record("n", at)]) for at in range(4)]
     for at, body in enumerate([b"aaaa", b"bbbb", b"cccc", b"x" * 11]):
-        prepared.keep(body, meaning[at])
-        prepared.keep(body, meaning[at])
+        prepared.remember(body, meaning[at])
+        prepared.remember(body, meaning[at])
         assert prepared.statistics().bytes == (4, 8, 8, 0)[at]
-    prepared.keep(b"aaaa", meaning[0])
+    prepared.remember(b"aaaa", meaning[0])
     assert prepared.taken(b"aaaa") is meaning[0]
     assert prepared.taken(b"aaaa") is None
     assert prepared.statistics().used == 1

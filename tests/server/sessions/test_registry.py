@@ -65,7 +65,7 @@ class Held:
     def flush(self) -> None:
         self.flushed += 1
 
-    def note(self, note: Note) -> None:
+    def queue_note(self, note: Note) -> None:
         self.noted.append(note)
 
     def session_back(self, owner: str) -> None:

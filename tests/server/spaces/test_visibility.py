@@ -61,7 +61,7 @@ def test_the_setting_decides_and_without_one_a_follower(tmp_path: Path) -> None:
                     made.visibility.follow()
                     followed = True
                 else:
-                    made.visibility.take(step)
+                    made.visibility.change_setting(step)
                     setting = step
                 expected = setting or ("durable" if followed else "committed")
                 assert made.visibility.in_force == expected

@@ -327,7 +327,7 @@ class Life:
         showing = self._hosted.visibility
         if showing.in_force != "durable":
             self._shown = self._hosted.space.epoch
-        showing.take(setting)
+        showing.change_setting(setting)
         self._hosted.flush()
 
     async def _turn(self, owner: str, deeds: Sequence[Any], publication: bool) -> None:

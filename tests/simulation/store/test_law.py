@@ -75,7 +75,7 @@ class Leader:
         self.space = space
         self.member = Membership(database, Profile("leader", "tcp://leader"), 600.0)
         self.member.join()
-        fence = terms.take(space, terms.standing(space), self.member.nonce, "law")
+        fence = terms.take_space(space, terms.standing(space), self.member.nonce, "law")
         assert fence is not None  # as no other one takes it
         self.fence = fence
         self.writer = FencedWriter(database, fence)

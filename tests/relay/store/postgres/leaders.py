@@ -50,7 +50,7 @@ class Leader:
 
     def take_as(self, seen: Standing, space: int = 0) -> Fence | None:
         """Takes a space over, if its term is the one seen."""
-        return self.terms.take(space or self.space, seen, self.member.nonce)
+        return self.terms.take_space(space or self.space, seen, self.member.nonce)
 
     def give_up(self, fence: Fence, wanted: str | None = None) -> None:
         """Ends a term."""

@@ -141,8 +141,8 @@ TOPICS_WRITES: list[Callable[[PostgresTopics], object]] = [
     lambda topics: topics.write([(OF_TOPIC + 2, *ROW[1:])], [], [(1, b"seal", b"other")], [], NAMES),
     lambda topics: topics.write([], [OF_TOPIC + 2], [], [], NAMES),
     lambda topics: topics.write([], [], [], [1], NAMES),
-    lambda topics: topics.settle([(1, b"seal", b"other")], NAMES),
-    lambda topics: topics.settle([], {}),
+    lambda topics: topics.write_topics([(1, b"seal", b"other")], NAMES),
+    lambda topics: topics.write_topics([], {}),
     lambda topics: topics.put_reader(1, "spark", 2, 2),
 ]
 STAGED_WRITES: list[Callable[[PostgresStaged], object]] = [
