@@ -22,32 +22,33 @@ LIVE = """
 const space = await connect(url, { name: "live" });
 const other = await connect(url);
 const steps = [];
-const until = (map, holds) => new Promise((resolve) => {
-  const stop = map.subscribe(() => holds() && (stop(), resolve()));
-  if (holds()) stop(), resolve();
-});
 const first = await other.assert(record("at", "a", 1, "x"));
 const map = await space.live("at($who, $n, $what)", "who").ready;
 steps.push(["first", map.size, map.get("a"), map.epoch > 0]);
 
-await other.turn((draft) => { draft.assert(record("at", "b", 2, "y")); });
-await until(map, () => map.has("b"));
+await map.at(await other.turn((draft) => { draft.assert(record("at", "b", 2, "y")); }));
 const before = map.snapshot;
-const second = await other.assert(record("at", "a", 3, "z"));       // two facts with one key
-await until(map, () => map.get("a").n === 3);
-const isFrozen = Object.isFrozen(before);
-steps.push(["newest", map.get("a").what, map.size, before === map.snapshot, isFrozen, before.length]);
-await second.retract();
-await until(map, () => map.get("a").n === 1);
+await first.replace(record("at", "a", 3, "z"));
+const counts = (changes) => changes.map(({ key, old, now }) => [key, old?.n ?? null, now?.n ?? null]);
+steps.push(["a change", counts(await map.changed())]);
+const isFrozen = Object.isFrozen(map.snapshot) && Object.isFrozen(map.get("a"));
+const { snapshot } = map;
+const isSame = [map.snapshot === snapshot, before === snapshot];
+steps.push(["replaced", [...map.keys()], ...isSame, isFrozen, before.length]);
 await first.retract();
-await until(map, () => !map.has("a"));
-steps.push(["left", [...map.keys()], [...map.values()], [...map.entries()].length]);
+steps.push(["a removal", await map.changed()]);
+steps.push(["left", [...map.keys()], [...map.values()], [...map.entries()].length, [...map].length]);
 
 const pairs = await space.live("at($who, $n, $what)", ["who", "n"]).ready;
 steps.push(["pairs", [...pairs.keys()], pairs.get(["b", 2]).what, pairs.has(["b", 3])]);
 
 for (const refused of [() => space.live("at($who, _, _)", "when"), () => space.live("at($who, _, _)", []),
-                     () => space.live("at($who, _, _)", "who", { policy: "drop" })]) {
+                     () => space.live("at($who, _, _)", "who", { policy: "drop" }),
+                     () => space.live("at($who, _, _)", "who", { window: 3 }),
+                     () => space.live("at($who, _, _)", "who", { sort: "who" }),
+                     () => space.live("at($who, _, _)", "who", { follow: true }),
+                     () => space.observe("at($who, _, _)", { by: "n" }),
+                     () => space.observe("at($who, _, _)", { by: "who", parts: true })]) {
   try { refused(); } catch (error) { steps.push([error.name, error.message]); }
 }
 let told = 0;
@@ -59,14 +60,109 @@ const seen = new Promise((resolve) => process.on("uncaughtException", (error) =>
   if (error !== wrong) process.exit(1);
   resolve(error.message);
 }));
-await other.assert(record("at", "c", 4, "w"));
+await map.at(await other.assert(record("at", "c", 4, "w")).then(() => other.sync()));
 steps.push(["an error of the application", await seen, told, map.has("c") && map.error === null]);
+const failed = (promise) => promise.then(() => "done", (error) => error.name);
+const [waits, ahead] = [failed(map.changed().then(() => map.changed())), failed(map.at(10 ** 9))];
+await Promise.resolve();
 map.close();
-steps.push(["closed", map.error.name, map.has("b")]);
+steps.push(["closed", map.error.name, map.has("b"), await waits, await ahead, await failed(map.at(1))]);
+for await (const change of map) steps.push(["after the end", change]);
 await other.close();
 await space.close();
-await new Promise((resolve) => setTimeout(resolve));
-steps.push(["ended", pairs.error?.name]);
+steps.push(["ended", pairs.error?.name, await failed(pairs.changed().then(() => pairs.changed()))]);
+console.log(JSON.stringify(steps));
+"""
+
+PAST = """
+const space = await connect(url);
+const claim = await space.assert(record("at", "a", 1));
+const early = await space.put(record("at", "b", 1));
+const late = await space.put(record("at", "b", 2));
+await claim.retract();
+const failed = (promise) => promise.then(() => "done", (error) => error.name);
+const steps = [];
+const past = await space.live("at($who, $n)", "who", { asOf: early, quiet: true }).ready;
+const seen = failed(past.changed());
+steps.push([past.snapshot, past.epoch === early, await seen, past.error?.name, past.size]);
+const since = await space.live("at($who, $n)", "who", { asOf: early, follow: true }).ready;
+await since.at(late + 1);
+const counts = (changes) => changes.map(({ key, old, now }) => [key, old?.n, now?.n ?? null]);
+steps.push([since.snapshot, counts(await since.changed())]);
+
+// an epoch that changes nothing here arrives by no heartbeat of 15 s
+const other = await space.send(record("other"));
+await since.at(other);
+steps.push(since.epoch >= other);
+// messages are no rows
+const empty = await space.live("gone($n)", "n").ready;
+const sent = await space.send(record("gone", 1));
+await empty.at(sent);
+steps.push([empty.size, empty.epoch >= sent, await failed(empty.changed({ timeout: 20 }))]);
+
+// two keys of one reading, of which the loop takes one: the other is not lost
+await space.turn((draft) => { draft.put(record("at", "c", 3)); draft.put(record("at", "d", 4)); });
+for await (const { key } of since) { steps.push(key); break; }
+await space.put(record("at", "d", 5));
+await since.at(await space.sync());
+steps.push((await since.changed()).map(({ key, old, now }) => [key, old, now.n]));
+// there and back is no change
+await space.put(record("at", "d", 6));
+await since.at(await space.put(record("at", "d", 5)));
+steps.push(await failed(since.changed({ timeout: 20 })), since.size);
+
+await since[Symbol.asyncDispose](); // as `await using` does
+steps.push(since.error.name);
+const none = space.live("at($who, $n)", "who", { asOf: 10 ** 12, quiet: true });
+steps.push(await failed(none.ready), none.error.name, none.size);
+await space.close();
+console.log(JSON.stringify(steps));
+"""
+
+SEVERAL = """
+const space = await connect(url);
+const one = await space.assert(record("at", "a", 1));
+const two = await space.assert(record("at", "a", 2));
+const rest = await space.assert(record("at", "b", 1));
+const map = await space.live("at($who, $n)", "who").ready;
+const all = await space.live("at($who, $n)", "who", { many: true }).ready;
+const steps = [];
+const named = (call) => { try { return call(); } catch (error) { return error.name; } };
+const counts = (changes) => changes.map(({ key, old, now }) => [key, old?.n ?? null, now?.n ?? null]);
+const failed = (promise) => promise.then(counts, (error) => error.message);
+steps.push([map.size, map.has("a"), named(() => map.get("a")), named(() => map.snapshot), map.get("b").n]);
+steps.push([all.get("a").map(({ n }) => n).sort(), all.snapshot.length, Object.isFrozen(all.get("a"))]);
+const three = await space.assert(record("at", "a", 3));
+await rest.replace(record("at", "b", 2));
+await map.at(await space.sync());
+steps.push(await failed(map.changed()), await failed(map.changed()), map.error);
+await three.retract();
+steps.push((await failed(map.changed())).slice(0, 17));
+await one.retract();
+await all.at(await space.sync());
+steps.push(await failed(map.changed()), map.get("a").n, all.get("a").map(({ n }) => n));
+for (const { key, old, now } of await all.changed()) {
+  steps.push([key, old.map(({ n }) => n).sort(), now.map(({ n }) => n)]);
+}
+await space.close();
+console.log(JSON.stringify(steps));
+"""
+
+REPLACED = """
+const space = await connect(url);
+const one = await space.assert(record("at", "a", 1));
+const observation = space.observe("at($who, $n)", { by: "who" });
+const plain = space.observe("at($who, $n)");
+const shown = ({ added, removed, replaces, replacedBy }) => [added, replaces, removed, replacedBy];
+const steps = [shown(await observation.read())];
+await space.turn((draft) => {
+  draft.replace(one, record("at", "a", 2));
+  draft.assert(record("at", "b", 1));
+});
+steps.push(shown(await observation.read()));
+await one.retract();
+steps.push(shown(await observation.read()), shown(await plain.read()));
+await space.close();
 console.log(JSON.stringify(steps));
 """
 
@@ -84,6 +180,12 @@ const React = (component) => {
       const place = at++;
       cells[place] ??= { value: initial };
       return [cells[place].value, (value) => { cells[place].value = value; again(); }];
+    },
+    useMemo: (make, dependencies) => {
+      const place = at++;
+      const cell = (cells[place] ??= {});
+      if (!same(cell.dependencies, dependencies)) Object.assign(cell, { dependencies, value: make() });
+      return cell.value;
     },
     useEffect: (effect, dependencies) => {
       const place = at++;
@@ -140,17 +242,64 @@ async def http(tmp_path: Path, nursery: trio.Nursery) -> str:
 
 async def test_a_live_map_is_what_matches(http: str, tmp_path: Path) -> None:
     told = await run(tmp_path, LIVE, url=http)
+    live = ["UsageError", "no option {}, there are many, sort, asOf, follow, durable, pace, quiet"]
     assert told == [
         ["first", 1, {"who": "a", "n": 1, "what": "x"}, True],
-        ["newest", "z", 2, False, True, 2],
-        ["left", ["b"], [{"who": "b", "n": 2, "what": "y"}], 1],
+        ["a change", [["b", None, 2], ["a", 1, 3]]],
+        ["replaced", ["a", "b"], True, False, True, 2],
+        ["a removal", [{"key": "a", "old": {"who": "a", "n": 3, "what": "z"}, "now": None}]],
+        ["left", ["b"], [{"who": "b", "n": 2, "what": "y"}], 1, 1],
         ["pairs", [["b", 2]], "y", False],
-        ["UsageError", "a live map is by captures of its pattern: no when among who"],
-        ["UsageError", "a live map is by captures of its pattern: no names among who"],
-        ["UsageError", "no option policy, there are durable, pace, quiet"],
+        ["UsageError", "by names captures of the pattern: no when among who"],
+        ["UsageError", "by names captures of the pattern: no names among who"],
+        [live[0], live[1].format("policy")],
+        [live[0], live[1].format("window")],
+        ["UsageError", "sort is a function that compares two rows, not who"],
+        ["UsageError", "follow goes on from the epoch of asOf; a map without asOf does so anyway"],
+        ["UsageError", "by names captures of the pattern: no n among who"],
+        ["UsageError", "by pairs the rows of a whole epoch, and with parts none is whole here"],
         ["an error of the application", "the application's", 0, True],
-        ["closed", "Closed", True],
-        ["ended", "Closed"],
+        ["closed", "Closed", True, "Closed", "Closed", "done"],
+        ["ended", "Closed", "Closed"],
+    ]
+
+
+async def test_a_live_map_of_the_past_and_what_has_changed(http: str, tmp_path: Path) -> None:
+    told = await run(tmp_path, PAST, url=http)
+    assert told == [
+        [[{"who": "a", "n": 1}, {"who": "b", "n": 1}], True, "Closed", "Closed", 2],
+        [[{"who": "b", "n": 2}], [["b", 1, 2], ["a", 1, None]]],
+        True,
+        [0, True, "TimedOut"],
+        "c",
+        [["d", None, 5]],
+        "TimedOut",
+        3,
+        "Closed",
+        "Refused",
+        "Refused",
+        0,
+    ]
+
+
+async def test_several_rows_of_a_key_are_refused_where_they_are_read(http: str, tmp_path: Path) -> None:
+    told = await run(tmp_path, SEVERAL, url=http)
+    assert told[0] == [2, True, "SeveralRows", "SeveralRows", 1]
+    assert told[1] == [[1, 2], 2, True]
+    assert told[2].startswith('3 rows of the key "a": ["a", ')
+    assert told[2].endswith("; to have them all, make the map with many: true")
+    assert told[3:5] == [[["b", 1, 2]], None]
+    assert told[5] == "2 rows of the key"
+    assert told[6:9] == [[["a", None, 2]], 2, [2]]
+    assert told[9:] == [["a", [1, 2], [2]], ["b", [1], [2]]]
+
+
+async def test_rows_that_replace_one_another_in_an_epoch_are_paired(http: str, tmp_path: Path) -> None:
+    assert await run(tmp_path, REPLACED, url=http) == [
+        [[["a", 1]], [None], [], []],
+        [[["a", 2], ["b", 1]], [["a", 1], None], [["a", 1]], [["a", 2]]],
+        [[], [], [["a", 2]], [None]],
+        [[["a", 1]], None, [], None],
     ]
 
 
@@ -285,8 +434,12 @@ async def test_the_hook_shows_what_matches(http: str, tmp_path: Path) -> None:
         + """
     const { hooks } = await import(`${base}/react.js`);
     const space = await connect(url);
-    let given = null, pattern = "at($who)", by = "who";
-    const page = React((useLive) => useLive(given, pattern, by).map(({ who }) => who).join());
+    let given = null, pattern = "at($who)", by = "who", options = {};
+    const lists = [];
+    const page = React((useLive) => {
+      lists.push(useLive(given, pattern, by, options));
+      return lists.at(-1).map((row) => row.who ?? row.map(({ n }) => n).join("")).join();
+    });
     page.start(hooks);
     const pause = () => new Promise((resolve) => setTimeout(resolve, 5));
     const until = async (holds) => { while (!holds()) await pause(); };
@@ -296,18 +449,32 @@ async def test_the_hook_shows_what_matches(http: str, tmp_path: Path) -> None:
     await until(() => page.shown.at(-1) === "a");
     await space.assert(record("at", "b"));
     await until(() => page.shown.at(-1) === "a,b");
+    options = { sort: (one, other) => (one.who < other.who ? 1 : -1) };
+    page.again();
+    await until(() => page.shown.at(-1) === "b,a");
+    page.again();
+    await pause();
+    const isStable = lists.at(-1) === lists.at(-2) && Object.isFrozen(lists.at(-1));
+    options = {};
     pattern = "in($who)";
     page.again();
     await space.assert(record("in", "c"));
     await until(() => page.shown.at(-1) === "c");
     by = "nobody";
     page.again();
-    await until(() => page.shown.at(-1).startsWith("a live map is by captures"));
+    await until(() => page.shown.at(-1).startsWith("by names captures"));
     by = "who";
     page.again();
     await until(() => page.shown.at(-1) === "c");
-    console.log(JSON.stringify([page.shown[0], (await space.matches("Observe($p)")).length]));
+    [pattern, options] = ["several($who, $n)", { many: true }];
+    page.again();
+    await space.turn((draft) => [1, 2].forEach((n) => draft.assert(record("several", "a", n))));
+    await until(() => page.shown.at(-1) === "12");
+    options = {};
+    page.again();
+    await until(() => page.shown.at(-1).startsWith("2 rows of the key"));
+    console.log(JSON.stringify([page.shown[0], isStable, (await space.matches("Observe($p)")).length]));
     await space.close();
     """
     )
-    assert await run(tmp_path, text, url=http) == ["", 1]
+    assert await run(tmp_path, text, url=http) == ["", True, 1]

@@ -1,5 +1,12 @@
 /** Types of `dataspace.js`, whose comments say what each thing does. */
 
+declare global {
+  interface SymbolConstructor {
+    /** As the library `esnext.disposable` has it, for programs that are compiled without it. */
+    readonly asyncDispose: unique symbol;
+  }
+}
+
 /** What a fact, a message or a part of one can be. `Date` and `Map` are written, but come back as `Time` and `ValueMap`. */
 export type Value =
   | null
@@ -55,6 +62,8 @@ export class DeliveryLost extends Refused {
   /** Epoch and position of each of them. */
   readonly lost: [number, number][];
 }
+/** A key of a live map has several rows, and the map was not made with `many`. */
+export class SeveralRows extends UsageError {}
 export class TimedOut extends DataspaceError {
   constructor(text: string);
 }
@@ -228,6 +237,8 @@ export interface Welcome {
 }
 
 export interface ObserveOptions {
+  /** A capture, or several: changes of one epoch are paired by it, see `replaces` and `replacedBy` of an epoch. */
+  by?: string | readonly string[] | null;
   /** False leaves out the state at the beginning. */
   snapshot?: boolean;
   /** Begin with what follows this epoch, from the log. */
@@ -284,7 +295,12 @@ export class Space {
   first<R extends Row = Row>(pattern: Pattern, options?: { timeout?: number | null }): Promise<R>;
   observe<R extends Row = Row>(pattern: Pattern, options?: ObserveOptions): Observation<R>;
   matches<R extends Row = Row>(pattern: Pattern): Promise<R[]>;
-  live<R extends LiveRow = LiveRow>(pattern: Pattern, by: string | readonly string[], options?: LiveOptions): LiveMap<R>;
+  live<R extends LiveRow = LiveRow>(
+    pattern: Pattern,
+    by: string | readonly string[],
+    options: LiveManyOptions<R>,
+  ): LiveMap<readonly R[]>;
+  live<R extends LiveRow = LiveRow>(pattern: Pattern, by: string | readonly string[], options?: LiveOptions<R>): LiveMap<R>;
   consume<R extends Row = Row>(pattern: Pattern | null | undefined, options: ConsumeOptions): Jobs<R>;
   subscribe<T extends Value = Value>(topic: string, options?: SubscribeOptions): Promise<Subscription<T>>;
   publish(topic: string, options?: PublishOptions): Promise<Publication>;
@@ -296,6 +312,7 @@ export class Space {
   readonly welcome: Welcome;
   readonly reconnects: number;
   readonly inFlight: number;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 export class Claim {
@@ -328,9 +345,14 @@ export class Observation<R extends Row = Row> implements AsyncIterableIterator<E
   return(): Promise<IteratorResult<Epoch<R>, undefined>>;
   close(): void;
   [Symbol.asyncIterator](): this;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
-export interface LiveOptions {
+interface LiveObserving {
+  /** The state at this epoch, from the log, and no more. */
+  asOf?: number | null;
+  /** With `asOf`: go on from that epoch. */
+  follow?: boolean;
   /** Show an epoch only when it is on disk. */
   durable?: boolean;
   /** Assert no interest. */
@@ -339,11 +361,31 @@ export interface LiveOptions {
   pace?: number;
 }
 
+export interface LiveOptions<R = LiveRow> extends LiveObserving {
+  /** True: a key has a list of its rows. By default to read a key with several rows throws `SeveralRows`. */
+  many?: false;
+  /** Compares two rows; by default keys are in the order in which they appeared. */
+  sort?: ((one: R, other: R) => number) | null;
+}
+
+export interface LiveManyOptions<R = LiveRow> extends LiveObserving {
+  many: true;
+  /** Compares the rows of two keys. */
+  sort?: ((one: readonly R[], other: readonly R[]) => number) | null;
+}
+
 /** A row of a live map: the captures by name. */
 export type LiveRow = { readonly [name: string]: Value };
 
-/** What matches a pattern now, by key; made by `space.live`. */
-export class LiveMap<R extends LiveRow = LiveRow> implements Iterable<[Value, R]> {
+/** What has become of a key since the last reading; null for no row. */
+export interface LiveChange<R = LiveRow> {
+  readonly key: Value;
+  readonly old: R | null;
+  readonly now: R | null;
+}
+
+/** What matches a pattern now, by key; made by `space.live`. With `many` an `R` is the frozen list of the rows of a key. */
+export class LiveMap<R = LiveRow> implements Iterable<[Value, R]>, AsyncIterable<LiveChange<R>> {
   private constructor();
   readonly epoch: number;
   readonly error: Error | null;
@@ -356,8 +398,12 @@ export class LiveMap<R extends LiveRow = LiveRow> implements Iterable<[Value, R]
   values(): IterableIterator<R>;
   entries(): IterableIterator<[Value, R]>;
   [Symbol.iterator](): IterableIterator<[Value, R]>;
+  changed(options?: { timeout?: number | null }): Promise<LiveChange<R>[]>;
+  [Symbol.asyncIterator](): AsyncGenerator<LiveChange<R>, void>;
+  at(epoch: number): Promise<this>;
   subscribe(call: (map: this) => void): () => void;
   close(): void;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 export class Epoch<R extends Row = Row> {
@@ -381,6 +427,10 @@ export class Epoch<R extends Row = Row> {
   readonly begins: boolean;
   /** True if further parts of the same epoch follow. */
   readonly more: boolean;
+  /** With `by`: beside each row of `added` the row of the same key that it replaces, or null. */
+  readonly replaces: (R | null)[] | null;
+  /** With `by`: beside each row of `removed` the row by which it is replaced, or null. */
+  readonly replacedBy: (R | null)[] | null;
 }
 
 // -- groups --
@@ -450,6 +500,7 @@ export class Jobs<R extends Row = Row> implements AsyncIterableIterator<Job<R>> 
   run(work: (job: Job<R>) => unknown, options?: { tasks?: number }): Promise<void>;
   close(): void;
   [Symbol.asyncIterator](): this;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 // -- topics --
@@ -505,6 +556,7 @@ export class Subscription<T extends Value = Value> implements AsyncIterableItera
   nextEvent(): Promise<TopicEvent<T> | undefined>;
   close(): void;
   [Symbol.asyncIterator](): this;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 export interface PublishOptions {
@@ -541,6 +593,7 @@ export class Publication {
   flush(): Promise<void>;
   close(): Promise<void>;
   crash(reason: string): void;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 export class Capability {

@@ -32,6 +32,7 @@ export {
   ExpectationFailed,
   ProtocolError,
   Refused,
+  SeveralRows,
   TimedOut,
   Unreachable,
   UsageError,
@@ -317,6 +318,7 @@ export class Space {
 
 if (Symbol.asyncDispose) {
   Object.defineProperty(Space.prototype, Symbol.asyncDispose, { value: Space.prototype.close });
+  Object.defineProperty(LiveMap.prototype, Symbol.asyncDispose, { value: async function () { this.close(); } });
   Object.defineProperty(Jobs.prototype, Symbol.asyncDispose, { value: Jobs.prototype.return });
   Object.defineProperty(Observation.prototype, Symbol.asyncDispose, { value: Observation.prototype.return });
   Object.defineProperty(Subscription.prototype, Symbol.asyncDispose, { value: Subscription.prototype.return });

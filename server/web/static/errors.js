@@ -72,6 +72,9 @@ export class UsageError extends DataspaceError {
   }
 }
 
+/** A key of a live map has several rows, and the map was not made with `many`. */
+export class SeveralRows extends UsageError {}
+
 /** Nothing answers at the address. */
 export class Unreachable extends UsageError {}
 

@@ -1,76 +1,91 @@
 /** Live maps: what matches a pattern now, by key, as objects that a page can show. */
 
-import { again, Closed, UsageError } from "./errors.js";
+import { again, AnotherSpace, Closed, DataspaceError, optionsOf, TimedOut, UsageError } from "./errors.js";
 import { Observation } from "./observations.js";
-import { key } from "./packing.js";
+import { Deferred } from "./packets.js";
+import { captureNames } from "./patterns.js";
+import { formOf } from "./puts.js";
+import { KeyTable } from "./tables.js";
 
-const OPTIONS = ["durable", "pace", "quiet"];
+const OPTIONS = { many: false, sort: null, asOf: null, follow: false, durable: false, pace: 0, quiet: false };
+const CHANGED = { timeout: null };
 
 /**
  * What matches a pattern, kept up to date: a map from the captures that `by` names to rows.
  *
  * A row is an object with the captures by name, and never changes. With one name in `by` keys are the values of that
- * capture, with several they are lists of values. Keys are in the order in which they appeared. If several facts have one
- * key, the newest is in the map. Each epoch is applied whole. The map goes on over lost connections, and shows meanwhile what was last known.
+ * capture, with several they are lists of values; keys are compared as values, not as JavaScript does. Keys are in the
+ * order in which they appeared, or in that of `sort`, which compares rows as `Array.prototype.sort` does.
+ *
+ * With `many` the frozen list of its rows stands for a key, oldest first. Without it, to read a key that has several
+ * throws `SeveralRows`; the map goes on. Messages are no rows.
+ *
+ * Always: the map is the state at a whole epoch, since it moves as epochs arrive, and never within a task of the program.
+ * It goes on over lost connections, and shows meanwhile what was last known; once closed it stays as it is.
  */
 export class LiveMap {
+  #session;
   #observation;
-  #places;
-  #single;
-  #rows = new Map(); // the key's bytes to {at, rows}: the rows of that key, oldest first
+  #table;
+  #sort;
   #listeners = new Set();
+  #sorted = null; // the entries as they are shown, until something changes
   #snapshot = null;
-  #ready;
+  #first = new Deferred();
+  #news = new Deferred(); // settles with the next change, and at the end
+  #waiters = new Set(); // of those that wait for an epoch
 
   constructor(session, pattern, by, options) {
-    for (const name of Object.keys(options)) {
-      if (!OPTIONS.includes(name)) throw new UsageError(`no option ${name}, there are ${OPTIONS.join(", ")}`);
-    }
-    this.#single = typeof by === "string";
-    const names = this.#single ? [by] : [...by];
+    const { many, sort, asOf, follow, ...observing } = optionsOf(OPTIONS, options);
+    if (sort !== null && typeof sort !== "function") throw new UsageError(`sort is a function that compares two rows, not ${sort}`);
+    if (follow && asOf === null) throw new UsageError("follow goes on from the epoch of asOf; a map without asOf does so anyway");
+    const form = formOf(pattern);
+    this.#table = new KeyTable(captureNames(form), by, many);
+    this.#sort = sort;
+    this.#session = session;
     /** The epoch that the map is of; 0 before the first. */
     this.epoch = 0;
     /** Why the map is not kept up to date any more; null as long as it is. */
     this.error = null;
-    this.#observation = new Observation(session, pattern, options);
-    this.#places = names.map((name) => this.#observation.names.indexOf(name));
-    if (!names.length || this.#places.includes(-1)) {
-      this.#observation.close();
-      const known = this.#observation.names.join(", ") || "none";
-      throw new UsageError(`a live map is by captures of its pattern: no ${names.join(", ") || "names"} among ${known}`);
-    }
-    this.#ready = this.#follow();
-    this.#ready.catch(() => {}); // `error` has it as well
+    this.#first.promise.catch(() => {}); // `error` has it as well
+    this.#observation = new Observation(session, form, { ...observing, asOf, upto: follow ? null : asOf }, {
+      table: this.#table,
+      applied: (epoch, isChange) => this.#applied(epoch, isChange),
+      reached: (epoch) => this.#reached(Math.max(this.epoch, epoch)),
+      moved: () => this.#moved(),
+      over: (error) => this.#end(error ?? new Closed(`the map is complete: it is the state at epoch ${this.epoch}`)),
+    });
   }
 
   /** Resolves to this map when it has the first state; rejects if that does not come. */
   get ready() {
-    return this.#ready;
+    return this.#first.promise;
   }
 
   get size() {
-    return this.#rows.size;
+    return this.#table.size;
   }
 
-  /** The row of a key; `undefined` if there is none. */
+  /** The row of a key, with `many` its rows; `undefined` if there is none. */
   get(at) {
-    return this.#rows.get(this.#keyOf(at))?.rows.at(-1);
+    return this.#table.get(at);
   }
 
   has(at) {
-    return this.#rows.has(this.#keyOf(at));
+    return this.#table.has(at);
   }
 
-  *keys() {
-    for (const { at } of this.#rows.values()) yield at;
+  /** Keys, as of now; O(keys), as `values` and `entries` are, until something changes. */
+  keys() {
+    return (this.#sort ? this.#entries().map(([at]) => at) : this.#table.keys()).values();
   }
 
-  *values() {
-    for (const { rows } of this.#rows.values()) yield rows.at(-1);
+  values() {
+    return this.snapshot.values();
   }
 
-  *entries() {
-    for (const { at, rows } of this.#rows.values()) yield [at, rows.at(-1)];
+  entries() {
+    return this.#entries().map(([at, row]) => [at, row]).values();
   }
 
   [Symbol.iterator]() {
@@ -79,10 +94,103 @@ export class LiveMap {
 
   /** The rows as a frozen list, which is the same one until something changes. */
   get snapshot() {
-    return (this.#snapshot ??= Object.freeze([...this.values()]));
+    return (this.#snapshot ??= Object.freeze(this.#entries().map(([, row]) => row)));
   }
 
-  /** Calls a function after each change, and at the end; returns a function that stops that. */
+  #entries() {
+    if (this.#sorted) return this.#sorted;
+    const entries = this.#table.entries();
+    if (this.#sort) entries.sort(([, one], [, other]) => this.#sort(one, other));
+    return (this.#sorted = entries);
+  }
+
+  /**
+   * Waits for a difference to what was last read, and returns it: a list of `{key, old, now}`, null for no row.
+   *
+   * The difference is net: a row that changed and changed back is no change. The first state is none either. When it
+   * returns, the map is as the changes say. A map has one reading: of two that wait, one gets the changes. Throws `TimedOut`
+   * after so many milliseconds, `Closed` once the map is closed, and `SeveralRows` for a key that cannot be shown.
+   */
+  async changed(options = {}) {
+    return (await this.#changed(options)).map(({ change }) => change);
+  }
+
+  async #changed(options) {
+    const { timeout } = optionsOf(CHANGED, options);
+    const late = new Deferred();
+    const timer = timeout === null ? undefined : setTimeout(late.resolve, timeout, true);
+    try {
+      for (;;) {
+        // Taken here and not where an epoch arrives: a further one may arrive before a waiting program runs
+        const changes = this.#table.read();
+        if (changes.length) return changes;
+        if (this.error) throw again(this.error);
+        const isLate = await Promise.race([this.#news.promise, late.promise]);
+        if (isLate) throw new TimedOut(`nothing has changed within ${timeout} ms`);
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Yields the changes of one reading after the other, until the map is closed; leaving the loop does not close it. */
+  async *[Symbol.asyncIterator]() {
+    for (;;) {
+      let changes;
+      try {
+        changes = await this.#changed({});
+      } catch (error) {
+        if (error instanceof Closed) return;
+        throw error;
+      }
+      let shown = 0;
+      try {
+        for (const { change } of changes) {
+          shown++;
+          yield change;
+        }
+      } finally {
+        this.#table.unread(changes.slice(shown));
+      }
+    }
+  }
+
+  /** Resolves to this map once it is of an epoch, or of a later one: `await map.at(await space.put(…))` reads what was written. */
+  async at(epoch) {
+    if (!(Number.isSafeInteger(epoch) && epoch >= 0)) throw new UsageError(`an epoch is 0 or more, not ${epoch}`);
+    const { patience } = this.#session;
+    await patience.wait(this.ready);
+    if (this.epoch >= epoch) return this;
+    if (this.error) throw again(this.error);
+    const waiter = { epoch, ...new Deferred() };
+    this.#waiters.add(waiter);
+    const options = { after: this.epoch, upto: epoch, quiet: true, window: 1 };
+    const missing = new Observation(this.#session, this.#observation.pattern, options);
+    this.#look(missing, waiter);
+    try {
+      await patience.wait(waiter.promise);
+    } finally {
+      this.#waiters.delete(waiter);
+      missing.close();
+    }
+    return this;
+  }
+
+  /**
+   * Reads the log up to an epoch that is waited for: if nothing changes here until then, nothing will arrive.
+   *
+   * The daemon's own marks of that come with its heartbeat only.
+   */
+  async #look(missing, waiter) {
+    try {
+      for await (const { added, removed } of missing) if (added.length || removed.length) return; // they are on their way
+      if (this.#waiters.has(waiter)) this.#reached(Math.max(this.epoch, waiter.epoch));
+    } catch (error) {
+      if (!(error instanceof DataspaceError)) throw error; // where the log is gone a mark will say so
+    }
+  }
+
+  /** Calls a function after each epoch with changes, and at the end; returns a function that stops that. */
   subscribe(call) {
     const each = { call };
     this.#listeners.add(each);
@@ -91,67 +199,40 @@ export class LiveMap {
 
   /** Ends the observation; what is in the map stays. */
   close() {
+    this.#end(new Closed("the live map was closed"));
     this.#observation.close();
-    this.error ??= new Closed("the live map was closed");
   }
 
-  #keyOf(at) {
-    return key(this.#single ? [at] : [...at]);
+  #applied(epoch, isChange) {
+    this.#first.resolve(this);
+    if (isChange) this.#sorted = this.#snapshot = null;
+    this.#reached(epoch);
+    if (isChange) this.#tell();
   }
 
-  async #follow() {
-    const first = await this.#observation.read().catch((error) => this.#end(error));
-    if (first === undefined) throw again(this.error ?? this.#end(new Closed("the observation has ended")));
-    this.#apply(first);
-    this.#goOn();
-    return this;
+  #reached(epoch) {
+    this.epoch = epoch;
+    for (const waiter of this.#waiters) if (epoch >= waiter.epoch) waiter.resolve();
   }
 
-  async #goOn() {
-    try {
-      for await (const epoch of this.#observation) this.#apply(epoch);
-      this.#end(new Closed("the observation has ended"));
-    } catch (error) {
-      this.#end(error);
-    }
+  /** Called when the connection is to another space, whose epochs say nothing about those that are waited for. */
+  #moved() {
+    for (const waiter of this.#waiters) waiter.reject(new AnotherSpace(`epoch ${waiter.epoch} is of another space than the map is now`));
+    this.#waiters.clear();
   }
 
   #end(error) {
-    this.error ??= error;
+    if (this.error) return;
+    this.error = error;
+    this.#first.reject(again(error));
+    for (const waiter of this.#waiters) waiter.reject(again(error));
+    this.#waiters.clear();
     this.#tell();
-    return undefined;
-  }
-
-  #apply({ number, added, removed }) {
-    this.epoch = number;
-    for (const row of added) this.#add(row); // first, so that a key whose row changes keeps its place
-    for (const row of removed) this.#remove(row);
-    if (!added.length && !removed.length) return;
-    this.#snapshot = null;
-    this.#tell();
-  }
-
-  #add(row) {
-    const parts = this.#places.map((place) => row[place]);
-    const place = key(parts);
-    const known = this.#rows.get(place) ?? { at: this.#single ? parts[0] : Object.freeze(parts), rows: [], keys: [] };
-    const { names } = this.#observation;
-    known.rows.push(Object.freeze(Object.fromEntries(row.map((value, at) => [names[at], value]))));
-    known.keys.push(key(row));
-    this.#rows.set(place, known);
-  }
-
-  #remove(row) {
-    const place = key(this.#places.map((at) => row[at]));
-    const known = this.#rows.get(place);
-    const at = known?.keys.indexOf(key(row)) ?? -1;
-    if (at < 0) return;
-    known.rows.splice(at, 1);
-    known.keys.splice(at, 1);
-    if (!known.rows.length) this.#rows.delete(place);
   }
 
   #tell() {
+    this.#news.resolve();
+    this.#news = new Deferred();
     for (const { call } of [...this.#listeners]) {
       try {
         call(this);

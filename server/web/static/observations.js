@@ -1,11 +1,11 @@
 /** Observations: the whole epochs of a pattern, within credit, over one connection after another. */
 
-import { again, optionsOf, ProtocolError, Refused } from "./errors.js";
+import { again, optionsOf, ProtocolError, Refused, UsageError } from "./errors.js";
 import { captureNames } from "./patterns.js";
 import { Record } from "./values.js";
-import { key } from "./packing.js";
 import { parse } from "./text.js";
 import { ASK, CONFLATED, Deferred, MORE, PROGRESS, STATE } from "./packets.js";
+import { RowKey, RowTable } from "./tables.js";
 
 /** The changes of one epoch, as one pattern saw them: rows of captures. */
 export class Epoch {
@@ -20,6 +20,10 @@ export class Epoch {
     this.lost = lost;
     /** With the option `parts`: false for the parts after the first. */
     this.begins = true;
+    /** With the option `by`: beside each row of `added` the row of the same key that it replaces, or null. */
+    this.replaces = null;
+    /** With the option `by`: beside each row of `removed` the row by which it is replaced, or null. */
+    this.replacedBy = null;
   }
 
   /** When it was committed, to the millisecond; `micros` has microseconds since 1970 UTC. */
@@ -73,6 +77,7 @@ const ITEM = 64;
 const RESTARTS = new Set(["epoch-gone", "epoch-lost", "epoch-ahead"]);
 
 const OPTIONS = {
+  by: null,
   snapshot: true,
   after: null,
   asOf: null,
@@ -103,7 +108,9 @@ export class Observation {
   #part = null;
   #partItems = 0;
   #partBytes = 0;
-  #known = new Map();
+  #key = null;
+  #table;
+  #follower;
   #newest;
   #reached = null;
   #since = 0;
@@ -118,13 +125,21 @@ export class Observation {
   #asked = 0;
   #askedBytes = 0;
 
-  constructor(session, pattern, options) {
+  /**
+   * A live map passes itself as the `follower`, with its own table: epochs are applied to it as they arrive, and none is kept to be read.
+   */
+  constructor(session, pattern, options, follower = null) {
     this.pattern = typeof pattern === "string" ? parse(pattern) : pattern;
     /** The names of the captures, in the order of the rows. */
     this.names = captureNames(this.pattern);
     this.#session = session;
     this.#options = optionsOf(OPTIONS, options);
-    this.#newest = this.#options.after;
+    const { by, parts, after } = this.#options;
+    if (by !== null) this.#key = new RowKey(this.names, by);
+    if (this.#key && parts) throw new UsageError("by pairs the rows of a whole epoch, and with parts none is whole here");
+    this.#follower = follower;
+    this.#table = follower?.table ?? new RowTable();
+    this.#newest = after;
     this.#open(null, false);
   }
 
@@ -190,7 +205,8 @@ export class Observation {
     this.#over = true;
     this.#error = error;
     this.#session.dropStream(this.#number, this);
-    this.#known.clear();
+    if (this.#follower) this.#follower.over(error);
+    else this.#table.clear();
     this.#serve();
   }
 
@@ -272,6 +288,7 @@ export class Observation {
   /** Called when the client has reconnected. */
   reopen(number, resumed, moved) {
     if (this.#over) return;
+    if (moved) this.#follower?.moved();
     const { after, asOf, upto } = this.#options;
     const isPast = after !== null || asOf !== null || upto !== null;
     if (moved && isPast && this.#newest === after && !this.#restated) {
@@ -302,9 +319,10 @@ export class Observation {
     for (const value of values) {
       this.#partItems++;
       this.#assemble(epochOf(value));
+      if (this.#over) return; // by whom a live map has told
     }
     this.#serve();
-    if (this.#partItems) this.#want();
+    if (this.#partItems || this.#follower) this.#want();
   }
 
   /** Puts the parts of an epoch together: a reader never gets less than all of it. */
@@ -320,10 +338,19 @@ export class Observation {
     this.#part = epoch.flags & MORE ? epoch : null;
     if (this.#part) return;
     if (this.#catchingUp) epoch = this.#difference(epoch);
-    for (const row of epoch.added) this.#known.set(key(row), row);
-    for (const row of epoch.removed) this.#known.delete(key(row));
+    this.#key?.pair(epoch);
+    const isChange = this.#table.apply(epoch);
     this.#newest = epoch.number;
-    this.#enqueue(epoch);
+    if (this.#follower) this.#follow(epoch.number, isChange);
+    else this.#enqueue(epoch);
+  }
+
+  /** Has a live map, which has the epoch by now, say so; nothing of the epoch waits to be read. */
+  #follow(number, isChange) {
+    this.#taken += this.#partItems;
+    this.#takenBytes += this.#partBytes;
+    this.#partItems = this.#partBytes = 0;
+    this.#follower.applied(number, isChange);
   }
 
   /** Has a part of an epoch read as it is; what was not whole when the connection was lost begins anew. */
@@ -343,15 +370,14 @@ export class Observation {
   /** Returns the changes that lead from the known state to this one. */
   #difference(state) {
     this.#catchingUp = false;
-    const now = new Map(state.added.map((row) => [key(row), row]));
-    const came = [...now].filter(([at]) => !this.#known.has(at)).map(([, row]) => row);
-    const went = [...this.#known].filter(([at]) => !now.has(at)).map(([, row]) => row);
+    const { added, removed } = this.#table.difference(state.added);
     const first = Math.min(this.#since + 1, state.number);
-    return new Epoch(state.number, state.micros, CONFLATED, came, [], went, first);
+    return new Epoch(state.number, state.micros, CONFLATED, added, [], removed, first);
   }
 
   reach(epoch) {
     this.#reached = epoch;
+    this.#follower?.reached(epoch);
   }
 
   ended() {

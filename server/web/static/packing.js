@@ -315,6 +315,7 @@ const FIXED = [0, 0xd4, 0xd5, 0, 0xd6, 0, 0, 0, 0xd7, 0, 0, 0, 0, 0, 0, 0, 0xd8]
 export function key(value) {
   if (typeof value === "string") return `\u0100${value}`; // no text of packed bytes has this character
   if (Number.isSafeInteger(value) && !Object.is(value, -0)) return value;
+  if (typeof value === "bigint" && Number.isSafeInteger(Number(value))) return Number(value); // the same integer
   const bytes = pack(value);
   let made = "";
   for (let at = 0; at < bytes.length; at += 4096) {

@@ -1,10 +1,11 @@
 /** Types of the hooks for React; `hooks(React)` makes them of a program's own React, 18 or later. */
 
-import type { LiveOptions, LiveRow, Space } from "./dataspace.js";
+import type { LiveManyOptions, LiveOptions, LiveRow, Space } from "./dataspace.js";
 
 /** What is used of React. */
 export interface ReactLike {
   useEffect(effect: () => void | (() => void), dependencies?: readonly unknown[]): void;
+  useMemo<T>(make: () => T, dependencies: readonly unknown[]): T;
   useState<T>(initial: T): [T, (value: T) => void];
   useSyncExternalStore<T>(subscribe: (call: () => void) => () => void, read: () => T, readOnServer?: () => T): T;
 }
@@ -15,8 +16,15 @@ export interface Hooks {
     space: Space | null | undefined,
     pattern: string,
     by: string | readonly string[],
-    options?: LiveOptions,
+    options?: LiveOptions<R>,
   ): readonly R[];
+  /** With `many` the rows of each key as a list, oldest first. */
+  useLive<R extends LiveRow = LiveRow>(
+    space: Space | null | undefined,
+    pattern: string,
+    by: string | readonly string[],
+    options: LiveManyOptions<R>,
+  ): readonly (readonly R[])[];
 }
 
 export function hooks(react: ReactLike): Hooks;

@@ -9,11 +9,11 @@ const EMPTY = { subscribe: () => () => {}, read: constantly({ rows: NOTHING, err
  *
  * `useLive(space, pattern, by, options)` returns the rows of a live map, a frozen list that is another one after each
  * change: `[]` while `space` is null, and before the first state. It observes for as long as the component is mounted,
- * and anew when the space, the pattern (as text), `by` or an option changes. An error of the observation is thrown to the nearest
- * error boundary.
+ * and anew when the space, the pattern (as text), `by` or an option changes; another `sort` only sorts anew. An error of
+ * the observation is thrown to the nearest error boundary, and so is a key with several rows, unless `many` is true.
  */
-export function hooks({ useEffect, useState, useSyncExternalStore }) {
-  function useLive(space, pattern, by, options = {}) {
+export function hooks({ useEffect, useMemo, useState, useSyncExternalStore }) {
+  function useLive(space, pattern, by, { sort = null, ...options } = {}) {
     const [store, setStore] = useState(EMPTY);
     useEffect(() => {
       if (!space) return undefined;
@@ -25,8 +25,9 @@ export function hooks({ useEffect, useState, useSyncExternalStore }) {
       };
     }, [space, JSON.stringify([pattern, by, options])]);
     const { rows, error } = useSyncExternalStore(store.subscribe, store.read, EMPTY.read);
+    const sorted = useMemo(() => (sort ? Object.freeze([...rows].sort(sort)) : rows), [rows, sort]);
     if (error) throw error;
-    return rows;
+    return sorted;
   }
   return { useLive };
 }
@@ -43,10 +44,19 @@ function storeOf(space, pattern, by, options) {
   return {
     subscribe: (call) => map.subscribe(call),
     read: () => {
-      const error = map.error?.name === "Closed" ? null : map.error;
-      if (shown.rows !== map.snapshot || shown.error !== error) shown = { rows: map.snapshot, error };
+      const now = shownOf(map);
+      if (shown.rows !== now.rows || shown.error?.message !== now.error?.message) shown = now;
       return shown;
     },
     close: () => map.close(),
   };
+}
+
+/** Returns the rows of a map, and what is to be thrown instead. */
+function shownOf(map) {
+  try {
+    return { rows: map.snapshot, error: map.error?.name === "Closed" ? null : map.error };
+  } catch (error) {
+    return { rows: NOTHING, error };
+  }
 }
