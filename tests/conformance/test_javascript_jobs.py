@@ -10,6 +10,7 @@ import trio
 
 import dataspace
 from dataspace import Map
+from tests.conformance.driving import MODULE
 from tests.conformance.test_javascript_live import http, run
 from tests.ports import free_port
 from tests.server.processes import DaemonProcess
@@ -176,6 +177,110 @@ async def test_a_member_keeps_its_jobs_over_a_killed_daemon(tmp_path: Path) -> N
         assert (group["undone"], group["dead"]) == (0, 0)
     daemon.stop()
     assert told == [True, False, 3, 1, [[1]]]
+
+
+SHARED = """
+import { webSocket } from "STATIC/transport.js";
+let turns = 0;
+const transport = (address, events) => {
+  const link = webSocket(address, events);
+  const send = (packet) => { turns += packet[1] === 2; link.send(packet); };
+  return { send, close: link.close };
+};
+const space = await connect(url, { transport });
+const steps = [];
+const count = 200;
+const chosen = { group: "w", inFlight: count, ackWithin: 60_000 };
+const jobs = await space.consume("job($id)", chosen).ready;
+const all = Array.from({ length: count }, (_, n) => n);
+const send = (from) => space.turn((draft) => all.forEach((n) => draft.send(record("job", from + n))));
+const take = () => Promise.all(all.map(() => jobs.take()));
+await send(0);
+let out = await take();
+turns = 0;
+const [first, ...rest] = out.map((job) => job.done());
+await first;
+await Promise.all(rest);
+steps.push(turns, out.every((job) => job.settled && !job.lost));
+steps.push(await out[0].done().catch((error) => error.name));
+
+// one of them is lost: the others are done, and each hears of itself
+await send(1000);
+out = await take();
+await space.request("settle", { group: "w", again: [out[7].cell], blame: false });
+const again = await jobs.take();
+const ends = await Promise.allSettled(out.map((job) => job.done()));
+const { name, lost } = ends[7].reason;
+steps.push(ends.filter(({ status }) => status === "fulfilled").length, name, lost.length);
+steps.push(out[7].lost, again.named.id);
+await again.done();
+
+// what waits is sent before the end of the member
+await send(2000);
+out = await take();
+turns = 0;
+const last = out.map((job) => job.done());
+await Promise.resolve();
+jobs.close();
+steps.push((await Promise.allSettled(last)).filter(({ status }) => status === "rejected").length);
+steps.push(turns <= 3, (await space.request("groups", { group: "w" }))[0].undone);
+await space.close();
+console.log(JSON.stringify(steps));
+"""
+
+
+async def test_jobs_that_are_done_share_turns(http: str, tmp_path: Path) -> None:
+    told = await run(tmp_path, SHARED.replace("STATIC", MODULE.parent.as_uri()), url=http)
+    assert told == [1, True, "UsageError", 199, "DeliveryLost", 1, True, 1007, 0, True, 0]
+
+
+WORKED = """
+const space = await connect(url);
+const count = 2000;
+const jobs = await space.consume("job($id)", { group: "w", inFlight: 32, ackWithin: 60_000 }).ready;
+for (let n = 0; n < count; n += 100) {
+  await space.turn((draft) => { for (let at = n; at < n + 100; at++) draft.send(record("job", at)); });
+}
+const done = new Map();
+const work = async () => {
+  for (let job = await jobs.take(); job; job = await jobs.take()) {
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
+    try {
+      await job.done();
+      done.set(job.named.id, (done.get(job.named.id) ?? 0) + 1);
+    } catch (error) {
+      if (error.name !== "DeliveryLost") throw error; // it comes again, or is done: the answer was lost
+    }
+    if (jobs.waiting === 0 && (await space.request("groups", { group: "w" }))[0].undone === 0) jobs.close();
+  }
+};
+await Promise.all(Array.from({ length: 16 }, work));
+const [{ undone, dead }] = await space.request("groups", { group: "w" });
+console.log(JSON.stringify([done.size, Math.max(...done.values()), undone, dead, space.reconnects]));
+await space.close();
+"""
+
+
+async def test_shared_turns_report_each_job_once_over_killed_daemons(tmp_path: Path) -> None:
+    port = free_port()
+    daemon = DaemonProcess(tmp_path / "data", "--listen", f"http:127.0.0.1:{port}")
+    daemon.start()
+    told: list[Any] = []
+
+    async def program() -> None:
+        told.extend(await run(tmp_path, WORKED, url=f"http://127.0.0.1:{port}"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(program)
+        for _ in range(3):
+            await trio.sleep(1.6)  # after a start nothing is handed out for a second
+            await trio.to_thread.run_sync(daemon.kill)
+            await trio.to_thread.run_sync(daemon.start)
+    daemon.stop()
+    size, most, undone, dead, reconnects = told
+    assert (most, undone, dead) == (1, 0, 0)
+    assert size > 1900  # others are done as well, but their answers were lost with a connection
+    assert reconnects
 
 
 TOPIC = """

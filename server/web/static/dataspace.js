@@ -19,6 +19,7 @@ import { askNamed, isOfDaemon } from "./named.js";
 import { Observation } from "./observations.js";
 import { Publication } from "./publications.js";
 import { CatchingUpSession, ReadingSession } from "./reading.js";
+import { inTurn } from "./reports.js";
 import { randomHex } from "./text.js";
 import { Subscription } from "./subscriptions.js";
 import { checkTraceparent, Draft } from "./turns.js";
@@ -174,7 +175,7 @@ export class Space {
     }
     const jobs = [...done];
     const submit = (deliveries) => this.#session.submit(draft.parts(), { expected: [...expect], traceparent, deliveries });
-    return jobs.length ? Jobs.inTurn(this.#session, jobs, submit) : submit([]);
+    return jobs.length ? inTurn(this.#session, jobs, submit) : submit([]);
   }
 
   /**

@@ -7,17 +7,17 @@
  * Always: a job that is not settled is given to another member in the end; a lost job is never reported as done.
  */
 
-import { again, Broken, DeliveryLost, noOptions, optionsOf, ProtocolError, Refused, Unreachable, UsageError } from "./errors.js";
+import { again, Broken, DeliveryLost, noOptions, optionsOf, ProtocolError, Unreachable, UsageError } from "./errors.js";
 import { captureNames } from "./patterns.js";
 import { ASK, Deferred } from "./packets.js";
 import { formOf } from "./puts.js";
+import { checkOpen, inTurn, JobReports, JobsMember, lostOf, outcomeOf } from "./reports.js";
 import { Time } from "./values.js";
 
 const AHEAD = 64; // marks beside the deliveries
 const BYTES = 2 ** 50; // `inFlight` is the bound of a member instead
 const LONGEST_MILLIS = 43_200_000;
 const REASON = 500;
-const UNKNOWN = new Set(["not-yours", "out-of-order"]); // refusals that a reconnect may explain
 
 const OPTIONS = {
   group: "",
@@ -40,6 +40,8 @@ export class Job {
   gone = false;
   /** True once the job is done, given back or dead, or that is being sent. */
   settled = false;
+  /** True while the request that settles it waits to be sent. */
+  queued = false;
   /** True while the request that settles it has no answer: the daemon may not know of it. */
   asked = false;
 
@@ -71,7 +73,11 @@ export class Job {
     return Object.fromEntries(this.names.map((name, at) => [name, this.captures[at]]));
   }
 
-  /** Reports the job as done; returns, once that is on disk, the epoch up to which it holds. */
+  /**
+   * Reports the job as done; returns, once that is on disk, the epoch up to which it holds.
+   *
+   * Jobs that are done at once, or while two reports have no answer yet, share a turn.
+   */
   async done(...more) {
     noOptions(more);
     return this.jobs.done(this);
@@ -98,6 +104,14 @@ export class Job {
     return this.jobs.extend(this);
   }
 
+  get member() {
+    return this.jobs.member;
+  }
+
+  get group() {
+    return this.jobs.group;
+  }
+
   /** The delivery as the wire names it. */
   get cell() {
     return [this.epoch, this.position, this.token];
@@ -111,14 +125,11 @@ export class Jobs {
   #number = null;
   #names = [];
   #inbox = []; // jobs that the program has not taken, null for each mark between them
-  #out = new Map(); // jobs that the program has taken and not settled, by their tokens
+  #reports;
   #readers = [];
-  #held;
   #joins = new Deferred(); // settles when this joins again
-  #isHeld; // true once the daemon has said which jobs this member keeps
   #over = false;
   #error = null;
-  #era = 0; // how often this has joined: deliveries of an earlier time have other tokens
   #taken = 0;
   #came = 0;
   #asked = 0;
@@ -132,6 +143,8 @@ export class Jobs {
     this.ackWithin = 0;
     this.inFlight = inFlight;
     this.#session = session;
+    this.member = new JobsMember(session);
+    this.#reports = new JobReports(this.member);
     this.#begin();
     const spec = { kind: "consume", group };
     if (pattern !== null && pattern !== undefined) spec.pattern = formOf(pattern);
@@ -150,7 +163,7 @@ export class Jobs {
 
   /** Settles once this is a member of the group; throws `Refused` where that cannot be. */
   get ready() {
-    return this.#held.promise.then(() => this);
+    return this.member.held.promise.then(() => this);
   }
 
   /** Returns the next job, or `undefined` once this has ended. */
@@ -212,18 +225,21 @@ export class Jobs {
     }
   }
 
-  /** Reports several jobs as done, in one turn. */
+  /** Reports jobs as done: several in one turn, of which all are done or none. */
   async done(...jobs) {
-    return Jobs.inTurn(this.#session, jobs, (deliveries) => this.#session.submit([["", []]], { deliveries }));
+    if (jobs.length !== 1 || jobs[0]?.member !== this.member) return inTurn(this.#session, jobs);
+    if (!this.member.isHeld) await this.member.held.promise;
+    checkOpen(jobs);
+    return this.#reports.done(jobs[0]);
   }
 
   /** Gives a job back (`again`), or makes it a dead letter (`dead`). */
   async settle(job, verb, reason, more = {}) {
-    await this.#held.promise;
-    Jobs.#check([job]);
+    await this.member.held.promise;
+    checkOpen([job]);
     job.settled = job.asked = true;
     const said = { group: this.group, reason: String(reason).slice(0, REASON), ...more };
-    await Jobs.#outcome([job], this.#settle(job, verb, said));
+    await outcomeOf([job], this.#settle(job, verb, said));
   }
 
   /**
@@ -234,25 +250,25 @@ export class Jobs {
    */
   async #settle(job, verb, said) {
     for (let unclear = false; ; ) {
-      const era = this.#era;
+      const era = this.member.era;
       try {
         return await this.#session.request("settle", { ...said, [verb]: [job.cell] });
       } catch (error) {
         unclear ||= error instanceof Broken;
         await this.#joinedSince(era, error);
       }
-      if (this.#out.get(job.token) === job) continue;
+      if (this.member.out.get(job.token) === job) continue;
       if (unclear && verb === "again") return undefined;
-      throw Jobs.#lost(job);
+      throw lostOf(job);
     }
   }
 
   /** Begins the deadlines of jobs anew. */
   async extend(...jobs) {
     for (;;) {
-      await this.#held.promise;
-      Jobs.#check(jobs);
-      const era = this.#era;
+      await this.member.held.promise;
+      checkOpen(jobs);
+      const era = this.member.era;
       try {
         await this.#session.request("settle", { group: this.group, extend: jobs.map((job) => job.cell) });
         return;
@@ -264,86 +280,14 @@ export class Jobs {
 
   /** Waits until this has joined again after a failure; throws that if a reconnect does not explain it. */
   async #joinedSince(era, error) {
-    if (!(error instanceof Broken && this.#session.isOpen) && !(error instanceof DeliveryLost && this.#era > era)) throw error;
-    while (this.#era === era && !this.#over) await this.#session.patience.wait(this.#joins.promise);
-    await this.#held.promise;
-  }
-
-  // -- jobs in turns --
-
-  /** Submits a turn of a session, with jobs that are done with it: at once, but after a lost connection. */
-  static async inTurn(session, jobs, submit) {
-    for (const job of jobs) {
-      if (!(job instanceof Job)) throw new UsageError(`${job} is no job`);
-      if (job.jobs.#session !== session) throw new UsageError("a job came over another connection, or is of another space");
-      if (!job.jobs.#isHeld) await job.jobs.#held.promise;
-    }
-    Jobs.#check(jobs);
-    return Jobs.#outcome(jobs, Jobs.#reported(jobs, submit));
-  }
-
-  /**
-   * Submits a turn by which jobs are done, again if it was refused after a reconnect and this member has kept the jobs.
-   *
-   * Then nothing has happened: their deliveries have other tokens now, or the daemon had not read the items yet.
-   */
-  static async #reported(jobs, submit) {
-    for (;;) {
-      const groups = new Map();
-      const eras = jobs.map((job) => job.jobs.#era);
-      for (const job of jobs) {
-        groups.set(job.jobs.group, [...(groups.get(job.jobs.group) ?? []), ...job.cell]);
-        job.settled = job.asked = true;
-      }
-      try {
-        return await submit([...groups]);
-      } catch (error) {
-        if (!UNKNOWN.has(error.code) || jobs.every((job, at) => job.jobs.#era === eras[at])) throw error;
-      }
-      for (const job of jobs) await job.jobs.#held.promise;
-      for (const job of jobs) if (job.jobs.#out.get(job.token) !== job) throw Jobs.#lost(job);
-    }
-  }
-
-  static #lost(job) {
-    const found = { group: job.jobs.group, lost: [[job.epoch, job.position]] };
-    return new DeliveryLost("not-yours", `job ${job.epoch}.${job.position} of group ${job.jobs.group} is no longer this member's`, found);
-  }
-
-  /** Refuses jobs that are lost or settled. */
-  static #check(jobs) {
-    for (const job of jobs) {
-      if (job.lost) throw Jobs.#lost(job);
-      if (job.settled) throw new UsageError(`job ${job.epoch}.${job.position} of group ${job.jobs.group} is settled already`);
-    }
-    if (new Set(jobs).size < jobs.length) throw new UsageError("a job stands twice among those that are done");
-  }
-
-  /** Waits for the answer, and notes what it says about jobs. */
-  static async #outcome(jobs, answer) {
-    try {
-      const value = await answer;
-      for (const job of jobs) job.jobs.#out.delete(job.token);
-      return value;
-    } catch (error) {
-      const lost = error instanceof DeliveryLost ? error.lost : [];
-      for (const job of jobs) {
-        if (lost.some(([epoch, position]) => epoch === job.epoch && position === job.position)) {
-          job.lost = true;
-          job.jobs.#out.delete(job.token);
-        } else if (error instanceof Refused) {
-          job.settled = false;
-        }
-      }
-      throw error;
-    } finally {
-      for (const job of jobs) job.asked = false;
-    }
+    if (!(error instanceof Broken && this.#session.isOpen) && !(error instanceof DeliveryLost && this.member.era > era)) throw error;
+    while (this.member.era === era && !this.#over) await this.#session.patience.wait(this.#joins.promise);
+    await this.member.held.promise;
   }
 
   #pop() {
     const job = this.#inbox.shift();
-    this.#out.set(job.token, job);
+    this.member.out.set(job.token, job);
     this.#taken++;
     this.#skipMarks();
     this.#ask();
@@ -366,25 +310,26 @@ export class Jobs {
     if (this.#over) return;
     this.#over = true;
     this.#error = error;
+    if (!error) this.#reports.flush(); // before the daemon hears of the end
     this.#session.dropStream(this.#number, this);
-    for (const job of this.#out.values()) job.lost ||= !job.settled;
-    this.#out.clear();
+    for (const job of this.member.out.values()) job.lost ||= !job.settled;
+    this.member.out.clear();
     this.#inbox.length = 0;
     this.#joins.resolve();
-    if (error) this.#held.reject(again(error));
-    else this.#held.resolve();
+    if (error) this.member.held.reject(again(error));
+    else this.member.held.resolve();
     this.#serve();
   }
 
   // -- the wire's side --
 
   #begin() {
-    this.#era++;
-    this.#isHeld = false;
+    this.member.era++;
+    this.member.isHeld = false;
     this.#joins.resolve();
     this.#joins = new Deferred();
-    this.#held = new Deferred();
-    this.#held.promise.catch(() => {}); // of those that nothing awaits
+    this.member.held = new Deferred();
+    this.member.held.promise.catch(() => {}); // of those that nothing awaits
   }
 
   #open(holding, number = null) {
@@ -432,12 +377,12 @@ export class Jobs {
       this.#names = captureNames(first);
       this.ackWithin = Number(second) * 1000;
       this.#keep(new Map(third.map(([, , before, after]) => [before, after])));
-      this.#isHeld = true;
-      this.#held.resolve();
+      this.member.isHeld = true;
+      this.member.held.resolve();
     } else if (kind === "revoked") {
       this.#lose(first);
     } else if (kind === "gone") {
-      for (const job of [...this.#out.values(), ...this.#inbox]) if (job?.token === first) job.gone = true;
+      for (const job of [...this.member.out.values(), ...this.#inbox]) if (job?.token === first) job.gone = true;
     } else if (kind === "ended") {
       this.#finish();
     }
@@ -445,22 +390,22 @@ export class Jobs {
 
   /** Takes over the new tokens of the jobs that this member keeps; all others are lost. */
   #keep(kept) {
-    const before = [...this.#out.values()];
-    this.#out.clear();
+    const before = [...this.member.out.values()];
+    this.member.out.clear();
     for (const job of before) {
       if (kept.has(job.token)) {
         job.token = kept.get(job.token);
-        this.#out.set(job.token, job);
+        this.member.out.set(job.token, job);
       } else {
-        job.lost ||= !job.settled;
+        job.lost ||= !job.settled || job.queued; // of one that is being settled the answer says what became of it
       }
     }
   }
 
   #lose(token) {
-    const job = this.#out.get(token);
-    if (job && !job.settled) {
-      this.#out.delete(token);
+    const job = this.member.out.get(token);
+    if (job && (!job.settled || job.queued)) {
+      this.member.out.delete(token);
       job.lost = true;
     }
     for (const waiting of this.#inbox) if (waiting?.token === token) waiting.lost = true;
@@ -470,13 +415,13 @@ export class Jobs {
   reopen(number, _resumed, moved) {
     if (this.#over) return;
     if (moved) {
-      for (const job of this.#out.values()) job.lost = true;
-      this.#out.clear();
+      for (const job of this.member.out.values()) job.lost = true;
+      this.member.out.clear();
     }
-    const held = this.#held;
+    const held = this.member.held;
     this.#begin();
-    this.#held.promise.then(held.resolve, held.reject); // for those who wait since before
-    const kept = [...this.#out.values()].filter((job) => !job.settled || job.asked);
+    this.member.held.promise.then(held.resolve, held.reject); // for those who wait since before
+    const kept = [...this.member.out.values()].filter((job) => !job.settled || job.queued || job.asked);
     this.#open(kept.map((job) => job.cell), number);
   }
 

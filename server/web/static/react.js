@@ -13,17 +13,18 @@ const EMPTY = { subscribe: () => () => {}, read: constantly({ rows: NOTHING, err
  * the observation is thrown to the nearest error boundary, and so is a key with several rows, unless `many` is true.
  */
 export function hooks({ useEffect, useMemo, useState, useSyncExternalStore }) {
-  function useLive(space, pattern, by, { sort = null, ...options } = {}) {
+  function useLive(space, pattern, by, options = {}) {
+    const { sort, ...observing } = options;
     const [store, setStore] = useState(EMPTY);
     useEffect(() => {
       if (!space) return undefined;
-      const made = storeOf(space, pattern, by, options);
+      const made = storeOf(space, pattern, by, observing);
       setStore(made);
       return () => {
         made.close();
         setStore(EMPTY);
       };
-    }, [space, JSON.stringify([pattern, by, options])]);
+    }, [space, JSON.stringify([pattern, by, observing])]);
     const { rows, error } = useSyncExternalStore(store.subscribe, store.read, EMPTY.read);
     const sorted = useMemo(() => (sort ? Object.freeze([...rows].sort(sort)) : rows), [rows, sort]);
     if (error) throw error;
