@@ -235,7 +235,7 @@ async def test_jobs_that_are_done_share_turns(http: str, tmp_path: Path) -> None
 
 
 WORKED = """
-const space = await connect(url);
+const space = await connect(url, { wait: 30_000 });
 const count = 2000;
 const jobs = await space.consume("job($id)", { group: "w", inFlight: 32, ackWithin: 60_000 }).ready;
 for (let n = 0; n < count; n += 100) {

@@ -41,12 +41,12 @@ async def test_the_cases_of_the_kit_are_seen_as_it_says(http: str) -> None:
 
 
 async def test_the_table_is_a_fold_in_all_small_cases() -> None:
-    assert await printed(str(DRIVERS / "tables.mjs"), str(MODULE.parent)) == 2 * 16**3 * (4 + 1)
+    assert await printed(str(DRIVERS / "tables.mjs"), str(MODULE.parent)) == 2 * 16**3 * (5 + 1)
 
 
 PROGRAM = """
 const [many, isDurable] = CHOICES;
-const space = await connect(url, { owner: "writer" });
+const space = await connect(url, { owner: "writer", wait: 30_000 });
 const shown = (row) => (row === null ? [] : Array.isArray(row) ? row.map(({ n }) => n) : [row.n]);
 const map = await space.live("t($d, $n)", "d", { many, durable: isDurable }).ready;
 const text = JSON.stringify;

@@ -353,6 +353,8 @@ interface LiveObserving {
   asOf?: number | null;
   /** With `asOf`: go on from that epoch. */
   follow?: boolean;
+  /** The `welcome.space` of when `asOf` was an epoch. */
+  identity?: string;
   /** Show an epoch only when it is on disk. */
   durable?: boolean;
   /** Assert no interest. */
@@ -377,7 +379,7 @@ export interface LiveManyOptions<R = LiveRow> extends LiveObserving {
 /** A row of a live map: the captures by name. */
 export type LiveRow = { readonly [name: string]: Value };
 
-/** What has become of a key since the last reading; null for no row. */
+/** What has become of a key; null for no row. To read several rows without `many` throws `SeveralRows`. */
 export interface LiveChange<R = LiveRow> {
   readonly key: Value;
   readonly old: R | null;

@@ -7,7 +7,7 @@ import { captureNames } from "./patterns.js";
 import { formOf } from "./puts.js";
 import { KeyTable } from "./tables.js";
 
-const OPTIONS = { many: false, sort: null, asOf: null, follow: false, durable: false, pace: 0, quiet: false };
+const OPTIONS = { many: false, sort: null, asOf: null, follow: false, identity: "", durable: false, pace: 0, quiet: false };
 const CHANGED = { timeout: null };
 
 /**
@@ -18,7 +18,7 @@ const CHANGED = { timeout: null };
  * order in which they appeared, or in that of `sort`, which compares rows as `Array.prototype.sort` does.
  *
  * With `many` the frozen list of its rows stands for a key, oldest first. Without it, to read a key that has several
- * throws `SeveralRows`; the map goes on. Messages are no rows.
+ * throws `SeveralRows`, as does `old` or `now` of a change; the map goes on. Messages are no rows.
  *
  * Always: the map is the state at a whole epoch, since it moves as epochs arrive, and never within a task of the program.
  * It goes on over lost connections, and shows meanwhile what was last known; once closed it stays as it is.
@@ -105,24 +105,20 @@ export class LiveMap {
   }
 
   /**
-   * Waits for a difference to what was last read, and returns it: a list of `{key, old, now}`, null for no row.
+   * Waits for a difference to what was last taken, and returns it: a list of `{key, old, now}`, null for no row.
    *
    * The difference is net: a row that changed and changed back is no change. The first state is none either. When it
-   * returns, the map is as the changes say. A map has one reading: of two that wait, one gets the changes. Throws `TimedOut`
-   * after so many milliseconds, `Closed` once the map is closed, and `SeveralRows` for a key that cannot be shown.
+   * returns, the map is as the changes say. Of several that wait one gets the changes. Throws `TimedOut` after so many
+   * milliseconds, and `Closed` once the map is closed.
    */
   async changed(options = {}) {
-    return (await this.#changed(options)).map(({ change }) => change);
-  }
-
-  async #changed(options) {
     const { timeout } = optionsOf(CHANGED, options);
     const late = new Deferred();
     const timer = timeout === null ? undefined : setTimeout(late.resolve, timeout, true);
     try {
       for (;;) {
         // Taken here and not where an epoch arrives: a further one may arrive before a waiting program runs
-        const changes = this.#table.read();
+        const changes = this.#table.take();
         if (changes.length) return changes;
         if (this.error) throw again(this.error);
         const isLate = await Promise.race([this.#news.promise, late.promise]);
@@ -133,25 +129,14 @@ export class LiveMap {
     }
   }
 
-  /** Yields the changes of one reading after the other, until the map is closed; leaving the loop does not close it. */
+  /** Yields one change after the other, each up to now, until the map is closed; leaving the loop does not close it. */
   async *[Symbol.asyncIterator]() {
     for (;;) {
-      let changes;
-      try {
-        changes = await this.#changed({});
-      } catch (error) {
-        if (error instanceof Closed) return;
-        throw error;
-      }
-      let shown = 0;
-      try {
-        for (const { change } of changes) {
-          shown++;
-          yield change;
-        }
-      } finally {
-        this.#table.unread(changes.slice(shown));
-      }
+      const change = this.#table.takeOne();
+      if (change) yield change;
+      else if (this.error instanceof Closed) return;
+      else if (this.error) throw again(this.error);
+      else await this.#news.promise;
     }
   }
 

@@ -86,19 +86,20 @@ export class RowKey {
 const NONE = Object.freeze([]);
 
 /**
- * Rows by their keys, in the order in which the keys appeared, and what has changed since the last reading.
+ * Rows by their keys, in the order in which the keys appeared, and what has changed since changes were last taken.
  *
  * A key whose rows are replaced in one epoch keeps its place; one that was away for an epoch comes last. Of one key rows
- * are in the order in which they came.
+ * are in the order in which they came. The client in Python has the same (`dataspace/client/epochs/tables.py`).
  *
- * Memory: one entry for each key, and one for each that has changed since the last reading and is there now or was then.
+ * Memory: an entry for each key, and one for each that has changed since and is there now, or was there then.
  */
 export class KeyTable {
   #names;
   #key;
   #many;
   #cells = new Map(); // of keys: {at, rows: a map from a row's bytes to its entry, shown}
-  #notes = null; // of keys that have changed since the last reading: {at, old: entries, isRefused}; null before the first state
+  #notes = null; // {at, old: rows} of keys that have changed since; null before the first state
+  #turn = []; // pairs of a key and its note that are being taken one by one, the first one last
 
   constructor(names, by, many) {
     this.#names = names;
@@ -138,7 +139,7 @@ export class KeyTable {
     for (const [place, cell] of emptied) {
       if (cell.rows.size) continue;
       this.#cells.delete(place);
-      if (this.#notes?.get(place)?.old === NONE) this.#notes.delete(place); // came and went since
+      if (this.#notes?.get(place)?.old === NONE) this.#notes.delete(place); // it came and went since
     }
     this.#notes ??= new Map();
     return added.length + removed.length > 0;
@@ -166,13 +167,7 @@ export class KeyTable {
   }
 
   #note(place, at, cell) {
-    const note = this.#notes?.get(place);
-    if (note) {
-      note.isRefused = false;
-    } else if (this.#notes) {
-      const isRead = cell?.rows.size && (this.#many || cell.rows.size === 1);
-      this.#notes.set(place, { at, old: isRead ? [...cell.rows.entries()] : NONE, isRefused: false });
-    }
+    if (this.#notes && !this.#notes.has(place)) this.#notes.set(place, { at, old: cell?.rows.size ? [...cell.rows] : NONE });
   }
 
   /** Returns what comes and what goes, if these rows are all that hold from now on; O(rows). */
@@ -185,68 +180,67 @@ export class KeyTable {
     return { added: [...now.values()], removed };
   }
 
-  /**
-   * Returns what has changed since the last reading, one change for each key, and begins the next reading.
-   *
-   * Throws `SeveralRows` for a key that cannot be shown. Nothing is lost then: the other changes come with the next
-   * reading, and that of this key once its rows have changed again.
-   */
-  read() {
-    const refused = [];
-    const made = [];
-    for (const [place, note] of this.#notes ?? []) {
-      const cell = this.#cells.get(place);
-      if (note.isRefused) continue;
-      if (cell && !this.#isReadable(cell)) refused.push([note, cell]);
-      else made.push([place, note, cell]);
-    }
-    if (refused.length) {
-      for (const [note] of refused) note.isRefused = true;
-      throw this.#several(refused[0][1]);
-    }
-    for (const [place] of made) this.#notes.delete(place);
-    return made.filter(([, { old }, cell]) => !isSame(old, cell)).map(([place, note, cell]) => this.#change(place, note, cell));
+  /** Returns the net difference since changes were last taken, in the order of the first changes: one for each key. */
+  take() {
+    const notes = new Map(this.#turn.splice(0).reverse()); // what these had is older than what the others say
+    for (const [place, note] of this.#notes ?? []) if (!notes.has(place)) notes.set(place, note);
+    this.#notes?.clear();
+    return Array.from(notes, ([place, note]) => this.#change(place, note)).filter((change) => change !== null);
   }
 
-  #change(place, { at, old }, cell) {
-    const before = old.map(([, entry]) => this.#rowOf(entry));
-    const shown = this.#many ? Object.freeze(before) : before[0];
-    return { place, past: old, change: Object.freeze({ key: at, old: old.length ? shown : null, now: cell ? this.#shown(cell) : null }) };
-  }
-
-  /** Has changes that were read, and not shown, come with the next reading. */
-  unread(changes) {
-    for (const { place, past, change } of changes) {
-      const note = this.#notes.get(place);
-      if (note) note.old = past;
-      else if (past.length || this.#cells.has(place)) this.#notes.set(place, { at: change.key, old: past, isRefused: false });
+  /** Returns the difference of one key, up to now, or null if there is none; the others keep theirs. */
+  takeOne() {
+    for (;;) {
+      if (!this.#turn.length) {
+        this.#turn = [...(this.#notes ?? [])].reverse();
+        this.#notes?.clear();
+      }
+      if (!this.#turn.length) return null;
+      const [place, note] = this.#turn.pop();
+      this.#notes.delete(place);
+      const change = this.#change(place, note);
+      if (change) return change;
     }
   }
 
-  #isReadable(cell) {
-    return this.#many || cell.rows.size === 1;
+  /** Returns what has become of a key since its note; null if that is nothing. */
+  #change(place, { at, old }) {
+    const cell = this.#cells.get(place);
+    if (isSame(old, cell)) return null;
+    const change = { key: at };
+    for (const [name, rows] of [["old", new Map(old)], ["now", cell ? new Map(cell.rows) : new Map()]]) {
+      const get = () => (rows.size ? this.#seen(at, rows) : null);
+      if (this.#isReadable(rows)) change[name] = get();
+      else Object.defineProperty(change, name, { get, enumerable: true }); // refused once it is read
+    }
+    return Object.freeze(change);
   }
 
-  /** Returns what a program sees of a key; O(1) until its rows change. */
+  #isReadable(rows) {
+    return this.#many || rows.size <= 1;
+  }
+
+  /** Returns what a program sees of a key that is there; O(1) until its rows change. */
   #shown(cell) {
-    if (!this.#isReadable(cell)) throw this.#several(cell);
-    if (cell.shown === null) {
-      const rows = Array.from(cell.rows.values(), (entry) => this.#rowOf(entry));
-      cell.shown = this.#many ? Object.freeze(rows) : rows[0];
-    }
-    return cell.shown;
+    return (cell.shown ??= this.#seen(cell.at, cell.rows));
+  }
+
+  #seen(at, rows) {
+    if (!this.#isReadable(rows)) throw severalRows(at, rows);
+    const shown = Array.from(rows.values(), (entry) => this.#rowOf(entry));
+    return this.#many ? Object.freeze(shown) : shown[0];
   }
 
   /** Makes the row that a program sees once it is looked at: many never are. */
   #rowOf(entry) {
     return (entry.shown ??= Object.freeze(Object.fromEntries(entry.row.map((value, at) => [this.#names[at], value]))));
   }
+}
 
-  #several({ at, rows }) {
-    const shown = Array.from(rows.values(), ({ row }) => text(row)).join(", ");
-    const most = shown.length > 200 ? `${shown.slice(0, 200)}…` : shown;
-    return new SeveralRows(`${rows.size} rows of the key ${text(at)}: ${most}; to have them all, make the map with many: true`);
-  }
+function severalRows(at, rows) {
+  const shown = Array.from(rows.values(), ({ row }) => text(row)).join(", ");
+  const most = shown.length > 200 ? `${shown.slice(0, 200)}…` : shown;
+  return new SeveralRows(`${rows.size} rows of the key ${text(at)}: ${most}; to have them all, make the map with many: true`);
 }
 
 /** True if the rows of a key are what they were, in this order. */

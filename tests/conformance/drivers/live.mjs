@@ -10,20 +10,20 @@ const { compare, connect, parse, SeveralRows, text } = await import(pathToFileUR
 const shown = (row) => (row === null ? null : Array.isArray(row) ? row.map(shown) : text(Object.values(row)));
 
 /** Returns what a function returns, `"several"` where that is refused. */
-async function readable(read) {
+function readable(read) {
   try {
-    return await read();
+    return read();
   } catch (error) {
     if (error instanceof SeveralRows) return "several";
     throw error;
   }
 }
 
-/** Returns what has changed until now: a reading does not wait here. */
+/** Returns what has changed until now: nothing waits here. */
 async function changesOf(map) {
   const nothing = (error) => (error.name === "TimedOut" ? [] : Promise.reject(error));
   const changes = await map.changed({ timeout: 1 }).catch(nothing);
-  return changes.map(({ key, old, now }) => [text(key), shown(old), shown(now)]);
+  return changes.map((change) => [text(change.key), readable(() => shown(change.old)), readable(() => shown(change.now))]);
 }
 
 async function play({ pattern, by, many = false, sort, steps }) {
@@ -42,8 +42,8 @@ async function play({ pattern, by, many = false, sort, steps }) {
     };
     await map.at(await space.turn(fill));
     const step = { turn };
-    if (rows) step.rows = await readable(() => [...map].map(([key, row]) => [text(key), shown(row)]));
-    if (changes) step.changes = await readable(() => changesOf(map));
+    if (rows) step.rows = readable(() => [...map].map(([key, row]) => [text(key), shown(row)]));
+    if (changes) step.changes = await changesOf(map);
     seen.push(step);
   }
   await space.close();

@@ -1,9 +1,9 @@
 /**
  * Holds the table of a live map against a plain fold: `node tables.mjs FOLDER`; prints how many programs were run.
  *
- * Every program of three epochs over two keys with two values each is run, from the empty state and from any other one, with every
- * choice of when changes are read, with one row and with many. After each epoch the table has what the fold has, in its order,
- * and the changes that were read lead from one reading to the next. The last step of each is a reconnect to another state.
+ * Every program of three epochs over two keys with two values each is run, from the empty state and from any other one, with one
+ * row and with many, and taking no changes between, one or all. After each epoch the table has what
+ * the fold has, in its order, and the changes lead from what was taken to what is. The last step is a reconnect to another state.
  */
 
 import { pathToFileURL } from "node:url";
@@ -18,16 +18,9 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 /** What a table is, written without thought of cost. */
 class Fold {
-  constructor(many) {
-    this.many = many;
+  constructor() {
     this.state = []; // pairs of a key and its rows
-    this.seen = []; // the state as it was last read
-    this.dirty = new Set(); // keys that have changed since they were read
-    this.refused = new Set(); // those of them that were refused, and have not changed since
-  }
-
-  rows(key, state = this.state) {
-    return state.find(([at]) => at === key)?.[1] ?? [];
+    this.taken = []; // the same of each key when its changes were last taken
   }
 
   apply({ added, removed }) {
@@ -38,40 +31,19 @@ class Fold {
       else next.push([row[0], [row]]);
     }
     this.state = next.filter(([, rows]) => rows.length);
-    for (const [key] of [...added, ...removed]) {
-      this.dirty.add(key);
-      this.refused.delete(key);
-    }
   }
 
-  begin() {
-    this.dirty.clear();
-    this.seen = this.state.filter(([, rows]) => this.many || rows.length === 1);
-  }
-
-  read() {
-    const readable = (key) => this.many || this.rows(key).length <= 1;
-    const refused = [...this.dirty].filter((key) => !this.refused.has(key) && !readable(key));
-    for (const key of refused) this.refused.add(key);
-    if (refused.length) return "several";
-    const changes = [];
-    for (const key of [...this.dirty]) {
-      if (this.refused.has(key)) continue;
-      this.dirty.delete(key);
-      const [old, now] = [this.rows(key, this.seen), this.rows(key)];
-      this.seen = [...this.seen.filter(([at]) => at !== key), [key, now]];
-      if (!same(old, now)) changes.push([key, old, now]);
-    }
-    return changes.sort();
-  }
-
-  shown() {
-    if (this.many) return this.state;
-    return this.state.some(([, rows]) => rows.length > 1) ? "several" : this.state;
+  /** Returns the changes of all keys, or of one of them, and takes them. */
+  take(only = "ab") {
+    const changes = [...only].map((key) => [key, rowsIn(this.taken, key), rowsIn(this.state, key)]);
+    this.taken = [...this.taken.filter(([key]) => !only.includes(key)), ...changes.map(([key, , now]) => [key, now])];
+    return changes.filter(([, old, now]) => !same(old, now));
   }
 }
 
+const rowsIn = (state, key) => state.find(([at]) => at === key)?.[1] ?? [];
 const rowsOf = (row) => (row === null ? [] : Array.isArray(row) ? row.map(({ d, n }) => [d, n]) : [[row.d, row.n]]);
+const refused = (many, rows) => (many || rows.length <= 1 ? rows : "several");
 
 function attempt(read) {
   try {
@@ -82,8 +54,19 @@ function attempt(read) {
   }
 }
 
-const read = (table) => attempt(() => table.read().map(({ change: { key, old, now } }) => [key, rowsOf(old), rowsOf(now)]).sort());
+const shownOf = (change) => [change.key, attempt(() => rowsOf(change.old)), attempt(() => rowsOf(change.now))];
 const shown = (table) => attempt(() => table.entries().map(([key, row]) => [key, rowsOf(row)]));
+
+/** Takes nothing, one change or all, and holds them against the fold. */
+function take(what, table, fold, many, program) {
+  if (what === NOTHING) return;
+  const single = what === ONE ? table.takeOne() : null;
+  const found = what === ALL ? table.take() : single ? [single] : [];
+  const expected = fold.take(single?.key);
+  check("a taking", found.map(shownOf).sort(), expected.map(([key, old, now]) => [key, refused(many, old), refused(many, now)]), program);
+}
+
+const [NOTHING, ONE, ALL] = [0, 1, 2];
 
 function check(what, found, expected, program) {
   if (!same(found, expected)) {
@@ -96,35 +79,38 @@ const between = (before, after) => ({
   removed: before.filter((row) => !after.some((known) => same(known, row))),
 });
 
-/** Runs one program: a first state, three others, and a mask of the epochs after which changes are read. */
-function run(many, states, mask) {
-  const program = [many, states, mask];
+/** Runs one program: a first state, three others, and what is taken after each of them. */
+function run(many, states, taken) {
+  const program = [many, states, taken];
   const table = new KeyTable(["d", "n"], "d", many);
-  const fold = new Fold(many);
+  const fold = new Fold();
   let before = [];
   states.forEach((state, at) => {
-    const epoch = at < 3 ? between(before, state) : table.difference(state); // the last one is a reconnect
-    if (at === 3) check("the difference", [epoch.added.sort(), epoch.removed.sort()], Object.values(between(before, state)).map((rows) => rows.sort()), program);
+    const wanted = between(before, state);
+    const epoch = at < 3 ? wanted : table.difference(state); // the last one is a reconnect
+    for (const name of ["added", "removed"]) check(name, [...epoch[name]].sort(), wanted[name].sort(), program);
     table.apply(epoch);
     fold.apply(epoch);
-    if (at === 0) fold.begin();
-    check("the state", shown(table), fold.shown(), program);
+    if (at === 0) fold.take(); // the first state is no change
+    const whole = fold.state.every(([, rows]) => many || rows.length === 1);
+    check("the state", shown(table), whole ? fold.state : "several", program);
     check("the keys", table.keys(), fold.state.map(([key]) => key), program);
-    if (mask & (1 << at)) check("a reading", read(table), fold.read(), program);
+    take(taken[at] ?? NOTHING, table, fold, many, program);
     before = state;
   });
-  check("a refused reading", read(table), fold.read(), program);
-  check("the last reading", read(table), fold.read(), program);
+  take(ALL, table, fold, many, program);
+  take(ALL, table, fold, many, program);
 }
 
+const TAKEN = [[NOTHING, NOTHING], [ONE, ONE], [ONE, ALL], [ALL, ONE, ONE], [ALL, ALL]];
 let count = 0;
 for (const many of [false, true]) {
   for (const first of STATES) {
     for (const second of STATES) {
       STATES.forEach((third, at) => {
-        for (const mask of [0, 2, 4, 6]) run(many, [first, second, third, STATES[15 - at]], mask);
-        run(many, [[], first, second, third], 0); // a reconnect from any state to any other
-        count += 5;
+        for (const taken of TAKEN) run(many, [first, second, third, STATES[15 - at]], [NOTHING, ...taken]);
+        run(many, [[], first, second, third], []); // a reconnect from any state to any other
+        count += TAKEN.length + 1;
       });
     }
   }
