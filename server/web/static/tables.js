@@ -97,8 +97,8 @@ export class KeyTable {
   #names;
   #key;
   #many;
-  #cells = new Map(); // of keys: {at, rows: a map from a row's bytes to its entry, shown}
-  #notes = null; // {at, old: rows} of keys that have changed since; null before the first state
+  #cells = new Map(); // of keys: {at, rows: an entry or a map of several, shown}
+  #notes = null; // {at, old: entries} of keys that have changed since; null before the first state
   #turn = []; // pairs of a key and its note that are being taken one by one, the first one last
 
   constructor(names, by, many) {
@@ -137,7 +137,7 @@ export class KeyTable {
     for (const row of removed) this.#remove(row, emptied);
     for (const row of added) this.#add(row);
     for (const [place, cell] of emptied) {
-      if (cell.rows.size) continue;
+      if (cell.rows !== null) continue;
       this.#cells.delete(place);
       if (this.#notes?.get(place)?.old === NONE) this.#notes.delete(place); // it came and went since
     }
@@ -148,11 +148,17 @@ export class KeyTable {
   #add(row) {
     const at = this.#key.of(row);
     const place = this.#key.placeOf(at);
-    let cell = this.#cells.get(place);
+    const entry = { row, shown: null };
+    const cell = this.#cells.get(place);
     this.#note(place, at, cell);
-    if (!cell) this.#cells.set(place, (cell = { at, rows: new Map(), shown: null }));
-    cell.rows.set(key(row), { row, shown: null });
-    cell.shown = null;
+    if (!cell) {
+      this.#cells.set(place, { at, rows: entry, shown: null });
+    } else {
+      if (cell.rows === null) cell.rows = entry;
+      else if (cell.rows instanceof Map) cell.rows.set(key(row), entry);
+      else cell.rows = new Map([cell.rows, entry].map((each) => [key(each.row), each]));
+      cell.shown = null;
+    }
   }
 
   #remove(row, emptied) {
@@ -161,13 +167,18 @@ export class KeyTable {
     const cell = this.#cells.get(place);
     if (!cell) return;
     this.#note(place, at, cell);
-    cell.rows.delete(key(row));
     cell.shown = null;
-    if (!cell.rows.size) emptied.set(place, cell);
+    if (cell.rows instanceof Map) {
+      cell.rows.delete(key(row));
+      if (cell.rows.size === 1) [cell.rows] = cell.rows.values();
+    } else {
+      cell.rows = null; // the cell is still there, for its place in the order
+      emptied.set(place, cell);
+    }
   }
 
   #note(place, at, cell) {
-    if (this.#notes && !this.#notes.has(place)) this.#notes.set(place, { at, old: cell?.rows.size ? [...cell.rows] : NONE });
+    if (this.#notes && !this.#notes.has(place)) this.#notes.set(place, { at, old: entriesOf(cell) });
   }
 
   /** Returns what comes and what goes, if these rows are all that hold from now on; O(rows). */
@@ -175,7 +186,7 @@ export class KeyTable {
     const now = new Map(rows.map((row) => [key(row), row]));
     const removed = [];
     for (const cell of this.#cells.values()) {
-      for (const [place, { row }] of cell.rows) if (!now.delete(place)) removed.push(row);
+      for (const { row } of entriesOf(cell)) if (!now.delete(key(row))) removed.push(row);
     }
     return { added: [...now.values()], removed };
   }
@@ -205,29 +216,25 @@ export class KeyTable {
 
   /** Returns what has become of a key since its note; null if that is nothing. */
   #change(place, { at, old }) {
-    const cell = this.#cells.get(place);
-    if (isSame(old, cell)) return null;
+    const now = entriesOf(this.#cells.get(place));
+    if (old.length === now.length && old.every((entry, n) => isSame(entry, now[n]))) return null;
     const change = { key: at };
-    for (const [name, rows] of [["old", new Map(old)], ["now", cell ? new Map(cell.rows) : new Map()]]) {
-      const get = () => (rows.size ? this.#seen(at, rows) : null);
-      if (this.#isReadable(rows)) change[name] = get();
+    for (const [name, entries] of [["old", old], ["now", now]]) {
+      const get = () => (entries.length ? this.#seen(at, entries) : null);
+      if (this.#many || entries.length <= 1) change[name] = get();
       else Object.defineProperty(change, name, { get, enumerable: true }); // refused once it is read
     }
     return Object.freeze(change);
   }
 
-  #isReadable(rows) {
-    return this.#many || rows.size <= 1;
-  }
-
   /** Returns what a program sees of a key that is there; O(1) until its rows change. */
   #shown(cell) {
-    return (cell.shown ??= this.#seen(cell.at, cell.rows));
+    return (cell.shown ??= this.#seen(cell.at, entriesOf(cell)));
   }
 
-  #seen(at, rows) {
-    if (!this.#isReadable(rows)) throw severalRows(at, rows);
-    const shown = Array.from(rows.values(), (entry) => this.#rowOf(entry));
+  #seen(at, entries) {
+    if (!this.#many && entries.length > 1) throw severalRows(at, entries);
+    const shown = entries.map((entry) => this.#rowOf(entry));
     return this.#many ? Object.freeze(shown) : shown[0];
   }
 
@@ -237,16 +244,16 @@ export class KeyTable {
   }
 }
 
-function severalRows(at, rows) {
-  const shown = Array.from(rows.values(), ({ row }) => text(row)).join(", ");
-  const most = shown.length > 200 ? `${shown.slice(0, 200)}…` : shown;
-  return new SeveralRows(`${rows.size} rows of the key ${text(at)}: ${most}; to have them all, make the map with many: true`);
+/** Returns the entries of a key, oldest first. */
+function entriesOf(cell) {
+  if (!cell || cell.rows === null) return NONE;
+  return cell.rows instanceof Map ? [...cell.rows.values()] : [cell.rows];
 }
 
-/** True if the rows of a key are what they were, in this order. */
-function isSame(old, cell) {
-  if (old.length !== (cell?.rows.size ?? 0)) return false;
-  let at = 0;
-  for (const place of cell?.rows.keys() ?? []) if (old[at++][0] !== place) return false;
-  return true;
+const isSame = (one, other) => one === other || key(one.row) === key(other.row);
+
+function severalRows(at, entries) {
+  const rows = entries.map(({ row }) => text(row)).join(", ");
+  const shown = rows.length > 200 ? `${rows.slice(0, 200)}…` : rows;
+  return new SeveralRows(`${entries.length} rows of the key ${text(at)}: ${shown}; to have them all, make the map with many: true`);
 }
