@@ -13,6 +13,7 @@ from dataspace.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dataspace.client.blocking.jobs import BlockingJob as BlockingJob, BlockingJobs as BlockingJobs
+    from dataspace.client.blocking.live import BlockingLiveMap as BlockingLiveMap
     from dataspace.client.blocking.space import (
         BlockingHold as BlockingHold,
         BlockingLock as BlockingLock,
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
         connect_blocking as connect_blocking,
     )
     from dataspace.client.connect import Connection as Connection, connect as connect
+    from dataspace.client.epochs.tables import LiveChange as LiveChange
     from dataspace.client.holds import Hold as Hold
     from dataspace.client.jobs import Job as Job, Jobs as Jobs
+    from dataspace.client.live import LiveMap as LiveMap
     from dataspace.client.locks import Lock as Lock
     from dataspace.client.observations import Observation as Observation
     from dataspace.client.publications import Capability as Capability, Publication as Publication
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         LockLost as LockLost,
         ProtocolError as ProtocolError,
         Refused as Refused,
+        SeveralRows as SeveralRows,
         Unreachable as Unreachable,
         UsageError as UsageError,
     )
@@ -68,6 +72,7 @@ __all__, __getattr__ = face(
     __name__,
     {
         "dataspace.client.blocking.jobs": "BlockingJob BlockingJobs",
+        "dataspace.client.blocking.live": "BlockingLiveMap",
         "dataspace.client.blocking.space": (
             "BlockingHold BlockingLock BlockingObservation BlockingSpace connect_blocking"
         ),
@@ -76,6 +81,8 @@ __all__, __getattr__ = face(
         "dataspace.client.connect": "Connection connect",
         "dataspace.client.holds": "Hold",
         "dataspace.client.jobs": "Job Jobs",
+        "dataspace.client.epochs.tables": "LiveChange",
+        "dataspace.client.live": "LiveMap",
         "dataspace.client.locks": "Lock",
         "dataspace.client.observations": "Observation",
         "dataspace.client.publications": "Capability Publication",
@@ -88,7 +95,7 @@ __all__, __getattr__ = face(
         "dataspace.transport.credentials": "Tls",
         "dataspace.errors": (
             "AnotherSpace Broken Closed DataspaceError DeliveryLost ExpectationFailed InternalError LockLost"
-            " ProtocolError Refused Unreachable UsageError"
+            " ProtocolError Refused SeveralRows Unreachable UsageError"
         ),
         "index.values.values": "Map Record Value",
     },

@@ -4,8 +4,8 @@
 refused, and nothing happened, ``ExpectationFailed`` that a turn found another state than it expects;
 ``Closed`` that this side ended the conversation and ``Broken`` that the outside did; ``AnotherSpace`` that
 lost turns are not done again elsewhere; ``LockLost`` that a lock ended while it was held; ``Unreachable``
-that no daemon answered.  ``ActorCrashed`` carries what code inside an actor raised.  The codes are stable
-words that travel on the wire (WIRE.md lists them).
+that no daemon answered; ``SeveralRows`` that a key of a live map has no single row.  ``ActorCrashed`` carries
+what code inside an actor raised.  The codes are stable words that travel on the wire (WIRE.md lists them).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "LockLost",
     "ProtocolError",
     "Refused",
+    "SeveralRows",
     "Unreachable",
     "UsageError",
 ]
@@ -124,6 +125,10 @@ def _count(value: Value) -> int:
 
 class LockLost(DataspaceError):
     """A lock, or an election, was lost while it was held: nothing more may be done in its name."""
+
+
+class SeveralRows(UsageError):
+    """A key of a live map has more than one row, and the map was made without ``many``."""
 
 
 class Closed(DataspaceError):

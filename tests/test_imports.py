@@ -43,10 +43,11 @@ dataspace/actors/engine     dataspace/kernel
 dataspace/actors            dataspace/actors/engine
 dataspace/testing           dataspace/actors/engine dataspace/kernel
 dataspace/client/session    dataspace/kernel dataspace/loops dataspace/transport dataspace/wire
+dataspace/client/epochs      dataspace/kernel dataspace/wire
 dataspace/client/query      dataspace/rules/engine dataspace/rules/language dataspace/rules/relations
-dataspace/client            dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
-dataspace/client/blocking   dataspace/client dataspace/client/session dataspace/kernel dataspace/loops dataspace/topics
-dataspace/client/bulk       dataspace/client dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
+dataspace/client            dataspace/client/epochs dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
+dataspace/client/blocking   dataspace/client dataspace/client/epochs dataspace/client/session dataspace/kernel dataspace/loops dataspace/topics
+dataspace/client/bulk       dataspace/client dataspace/client/epochs dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
 dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/loops dataspace/transport
 
 relay/delivery              dataspace/kernel dataspace/wire

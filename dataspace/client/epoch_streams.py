@@ -16,15 +16,17 @@ the order in which they happened; the buffer is bounded by the credit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
-from dataspace.client.assembling import Assembler
+from dataspace.client.epochs.assembling import Assembler
+from dataspace.client.epochs.reopening import follows_state, going_on
+from dataspace.client.epochs.tables import RowTable, StateTable
 from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.kernel.changes import EpochChanges
 from dataspace.loops.blocks import AsyncOnly
@@ -37,7 +39,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions, Policy
 from dataspace.wire.windows import ReceiveWindow
 from index.patterns.patterns import capture_names
-from index.values.values import Value, keys
+from index.values.values import Value
 
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
@@ -93,7 +95,13 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
 
     _usage = "async for epoch in space.observe(…).epochs()"
 
-    def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
+    def __init__(
+        self,
+        session: ClientSession,
+        options: ObserveOptions,
+        window: int | None,
+        table: StateTable | None = None,
+    ) -> None:
         super().__init__("observation")
         self.names: Final = capture_names(options.pattern)
         self._session = session
@@ -106,7 +114,8 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         self._window: Final = ReceiveWindow(session.budget, window)
         self._ready = 0
         self._peeked = -1
-        self._known: Final[dict[Hashable, tuple[Value, ...]]] = {}
+        self._table: Final[StateTable] = RowTable() if table is None else table
+        """The state up to the newest epoch that came."""
         self._restated = self._catching_up = False
         self._since = 0
         self._newest: int | None = options.after
@@ -267,7 +276,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     async def _fetch_once(self) -> None:
         """Waits until something happens.  Only the first reader in line does, so no scope is needed."""
         if self._over:
-            self._finish(End(None) if self._error is None else End(_copied(self._error), owed=True))
+            self._finish(End(None) if self._error is None else End(copied(self._error), owed=True))
             self._settle()
         elif self._stream is None:
             await self._fetch()
@@ -291,7 +300,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     def _close(self, reason: Reason | None) -> None:
         if self._stream is not None and not self._over:
             self._session.budget.leave()
-        self._known.clear()
+        self._table.close()
 
     async def _teardown(self, reason: Reason) -> None:
         """Ends the stream and waits until the daemon has confirmed it: its interest is retracted by then."""
@@ -352,7 +361,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
             self._session.budget.join()
         if self._lazy:
             self._window.wanted = len(self._line)
-        options = _going_on(self._options, self._told, net=net, restated=self._restated)
+        options = going_on(self._options, self._told, net=net, restated=self._restated)
         credit = self._window.open(held)
         try:
             self._stream = self._session.open_stream(self._wire, options.spec(), *credit, number)
@@ -379,7 +388,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
             elif moved:
                 self._reached = None
             conflates = self._options.policy is Policy.CONFLATE
-            follows = conflates and _follows_state(self._options, restated=self._restated)
+            follows = conflates and follows_state(self._options, restated=self._restated)
             self._open(number, net=follows and (not resumed or self._options.pace > 0))
 
     def reach(self, epoch: int) -> None:
@@ -441,12 +450,13 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     def _take_in(self, epoch: EpochChanges) -> None:
         if self._catching_up:
             epoch = self._difference(epoch)
-        known = self._known
-        for row in epoch.added:
-            known[keys(row)] = row
-        for row in epoch.removed:
-            known.pop(keys(row), None)
+        if epoch.added or epoch.removed:
+            self._table.apply(epoch.added, epoch.removed)
         self._newest = epoch.number
+        self._hold(epoch)
+
+    def _hold(self, epoch: EpochChanges) -> None:
+        """Keeps a whole epoch for its reader."""
         self._held.append(epoch)
         self._costs.append((self._pending_items, self._pending_bytes))
         self._pending_items = self._pending_bytes = 0
@@ -454,10 +464,8 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     def _difference(self, state: EpochChanges) -> EpochChanges:
         """Returns the changes that lead from the known state to this one."""
         self._catching_up = False
-        now = {keys(row): row for row in state.added}
+        came, went = self._table.difference(state.added)
         first = min(self._since + 1, state.number)
-        came = [row for at, row in now.items() if at not in self._known]
-        went = [row for at, row in self._known.items() if at not in now]
         return EpochChanges(state.number, state.micros, first, self.names, came, [], went)
 
     def finish(self) -> None:
@@ -468,12 +476,20 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         """Notes that the stream has failed, or that the space was closed."""
         newer = self._newest not in (None, self._options.after)
         restarts = isinstance(error, Refused) and error.code in RESTARTS
-        if newer and restarts and _may_skip(self._options, restated=self._restated):
+        if newer and restarts and self._may_skip():
             self._catch_up()
             self._open()
             return
         self._error = error
         self._end_wire()
+
+    def _may_skip(self) -> bool:
+        """True if the net difference of the facts may stand for epochs that the daemon no longer has.
+
+        Not where the past is read, or every epoch or each message is wanted: that ends with ``epoch-gone``.
+        """
+        news = self._options.policy in (Policy.CONFLATE, Policy.DROP)
+        return news and follows_state(self._options, restated=self._restated)
 
     def _end_wire(self) -> None:
         """Ends the input: nothing more will come, but received values can be read."""
@@ -542,34 +558,7 @@ def _forget(session: ClientSession, number: int, wire: StreamWire) -> None:
     session.budget.leave()
 
 
-def _follows_state(options: ObserveOptions, *, restated: bool) -> bool:
-    """True if it begins with the state, or has begun with it anew, and does not read the past."""
-    past = options.after is not None or (options.as_of is not None and not restated)
-    return (options.snapshot or restated) and not past and options.upto is None and not options.durable
-
-
-def _may_skip(options: ObserveOptions, *, restated: bool) -> bool:
-    """True if the net difference of the facts may stand for epochs that the daemon no longer has.
-
-    Not where the past is read, or every epoch or each message is wanted: that ends with ``epoch-gone``.
-    """
-    news = options.policy in (Policy.CONFLATE, Policy.DROP)
-    return news and _follows_state(options, restated=restated)
-
-
-def _going_on(options: ObserveOptions, newest: int | None, *, net: bool, restated: bool) -> ObserveOptions:
-    """Returns how to open it after ``newest``, the last epoch known here, or anew where there is none."""
-    if newest is not None:
-        is_first = newest == options.after
-        net = net or (options.net and is_first)
-        identity = options.identity if is_first else ""  # later ones have come over this connection
-        return replace(options, snapshot=True, after=newest, as_of=None, net=net, identity=identity)
-    snapshot = options.snapshot or restated
-    as_of, identity = (None, "") if restated else (options.as_of, options.identity)
-    return replace(options, snapshot=snapshot, after=None, as_of=as_of, net=False, identity=identity)
-
-
-def _copied(error: DataspaceError) -> DataspaceError:
+def copied(error: DataspaceError) -> DataspaceError:
     """Returns a copy of the error for one stream: other streams may raise the same one."""
     return type(error)(*error.args)
 

@@ -40,13 +40,14 @@ from dataspace.wire.consuming import ConsumeOptions, Start
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.traceparents import check_traceparent
 from dataspace.wire.verbs import is_of_daemon
-from index.patterns.patterns import Pattern
+from index.patterns.patterns import Pattern, capture_names
 from index.patterns.text import parse_pattern
 from index.values.freezing import freeze
 from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.client.jobs import AnyJob, Jobs
+    from dataspace.client.live import LiveMap, Living
     from dataspace.client.query.rows import Row, Rows
     from dataspace.client.typed import RowType, TypedObservation
 
@@ -385,6 +386,71 @@ class RemoteSpace:
         from dataspace.client.typed import TypedObservation
 
         return TypedObservation(observation, row)
+
+    @overload
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: None = None,
+        many: bool = False,
+        **options: Unpack[Living],
+    ) -> AsyncBlock[LiveMap[Any]]: ...
+
+    @overload
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: Callable[..., R],
+        many: Literal[False] = False,
+        **options: Unpack[Living],
+    ) -> AsyncBlock[LiveMap[R]]: ...
+
+    @overload
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: Callable[..., R],
+        many: Literal[True],
+        **options: Unpack[Living],
+    ) -> AsyncBlock[LiveMap[list[R]]]: ...
+
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: Callable[..., Any] | None = None,
+        many: bool = False,
+        **options: Unpack[Living],
+    ) -> AsyncBlock[LiveMap[Any]]:
+        """Keeps what matches a pattern as a mapping, for as long as the block runs.
+
+        ``async with space.live("temp($device, $celsius)", by="device") as temps: temps["d1"].celsius``.
+        Its keys are the values of the capture ``by``, or tuples of those of several, compared as values; they
+        are in the order in which they appeared, or sorted by ``sort`` of their rows.  A row has its captures
+        as attributes, or is an instance of ``row``, a dataclass or a ``NamedTuple``, or what the function
+        ``row`` makes of the captures in order.  A row that does not fit ends the map.  A key with several
+        rows raises ``SeveralRows`` where it is read, unless ``many`` gives the list of all, oldest first.
+
+        The map is always the state at a whole epoch, ``temps.epoch``, and moves while the program waits for
+        anything.  ``await temps.changed()`` and ``async for change in temps`` give what has changed, as
+        ``key, old, new``; a slow program gets the net difference, so there is no ``policy``.  Messages are no
+        rows.  After a lost connection the map goes on exactly; where the log is gone, by the difference.
+
+        With ``as_of`` it is the state at that epoch, and with ``follow`` goes on from there; ``quiet``,
+        ``durable``, ``pace`` and ``identity`` are those of ``observe``.
+        """
+        from dataspace.client.live import checked, form_of, living
+
+        asked, sort = checked(pattern, options)
+        form = form_of(capture_names(asked.pattern), by, row, many=many, sort=sort)
+        return living(self._reads if asked.quiet else self._session, asked, form)
 
     def publish(
         self,

@@ -139,18 +139,25 @@ def check_of(kind: Any, where: str) -> Check:
     raise UsageError(f"{where} is {_named(kind)}, which no value is: write int, float, str, object and so on")
 
 
+def is_row_class(row: object) -> bool:
+    """True if ``RowType`` takes this: a dataclass or a ``NamedTuple``."""
+    return isinstance(row, type) and (
+        dataclasses.is_dataclass(row) or (issubclass(row, tuple) and hasattr(row, "_fields"))
+    )
+
+
 def _fields_of(row: Any) -> tuple[dict[str, Any], set[str]]:
     """Returns the types of the fields by name, in order, and the names of those without a default."""
-    if isinstance(row, type) and dataclasses.is_dataclass(row):
+    if not is_row_class(row):
+        raise UsageError(f"row is a dataclass or a NamedTuple, not {row!r}")
+    if dataclasses.is_dataclass(row):
         known = [each for each in dataclasses.fields(row) if each.init]
         missing = dataclasses.MISSING
         needed = {each.name for each in known if each.default is missing and each.default_factory is missing}
         names = [each.name for each in known]
-    elif isinstance(row, type) and issubclass(row, tuple) and hasattr(row, "_fields"):
-        names = list(row._fields)
-        needed = set(names) - set(row._field_defaults)  # type: ignore[attr-defined]  # as each NamedTuple has
     else:
-        raise UsageError(f"row is a dataclass or a NamedTuple, not {row!r}")
+        names = list(row._fields)
+        needed = set(names) - set(row._field_defaults)
     try:
         hints = typing.get_type_hints(row)
     except NameError as error:

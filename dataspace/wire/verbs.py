@@ -215,7 +215,7 @@ VERBS: Final = {
             {"within": milliseconds(NEEDED, LONGEST_DRAIN), "reason": text("")},
         ),
         # -- about a space, as any daemon has it -------------------------------------------------
-        RequestVerb("sync", _STATE, (), READS, {}),
+        RequestVerb("sync", _STATE, (), READS, {"reached": flag()}),
         RequestVerb(
             "frontier",
             _STATE,

@@ -47,13 +47,19 @@ KINDS: Final = ("+", "!", "-")
 Matches = Callable[[Value], Captures | None]
 
 
-async def _sync(reader: Peer, _arguments: Arguments) -> Value:
-    """Returns the newest epoch once everything that the connection sent before is on disk."""
+async def _sync(reader: Peer, arguments: Arguments) -> Value:
+    """Returns the newest epoch once everything that the connection sent before is on disk.
+
+    With ``reached``, how far idle streams are comes before the answer; O(streams of the connection).
+    """
     hosted = reader.hosted
     epoch = hosted.space.epoch
     if hosted.commits.full is not None and hosted.commits.durable < epoch:
         raise Refused("disk-full", f"what was sent waits for room on the disk: {hosted.commits.full}")
     await hosted.commits.wait_durable(epoch)
+    if arguments["reached"]:
+        for packet in reader.reached():
+            reader.say(packet)
     return epoch
 
 

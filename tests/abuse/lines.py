@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
-from dataspace.client.assembling import Assembler
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.errors import ProtocolError
 from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p

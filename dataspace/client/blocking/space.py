@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
 from types import TracebackType
@@ -21,6 +21,7 @@ from typing import (
     Concatenate,
     Final,
     Generic,
+    Literal,
     ParamSpec,
     Self,
     TypeAlias,
@@ -50,6 +51,8 @@ from dataspace.topics.epochs import TopicEpoch
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
+    from dataspace.client.blocking.live import BlockingLiveMap
+    from dataspace.client.live import Living
     from dataspace.client.typed import RowType, TypedChange, TypedEpoch, TypedObservation
     from index.patterns.patterns import Pattern
 
@@ -72,6 +75,7 @@ BLOCKS: Final = {
     "consume": "jobs: for job in jobs",
     "publish": "publication",
     "subscribe": "epochs: for epoch in epochs",
+    "live": "temps",
 }
 """What follows ``as`` where a verb is written, for errors."""
 
@@ -228,6 +232,55 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
         if isinstance(observation, Observation):
             return BlockingObservation(observation, self._wait)
         return BlockingObservation(observation.untyped, self._wait, observation.make)
+
+    @overload
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: None = None,
+        many: bool = False,
+        **options: Unpack[Living],
+    ) -> BlockingBlock[BlockingLiveMap[Any]]: ...
+
+    @overload
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: Callable[..., T],
+        many: Literal[False] = False,
+        **options: Unpack[Living],
+    ) -> BlockingBlock[BlockingLiveMap[T]]: ...
+
+    @overload
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: Callable[..., T],
+        many: Literal[True],
+        **options: Unpack[Living],
+    ) -> BlockingBlock[BlockingLiveMap[list[T]]]: ...
+
+    @documented_by(RemoteSpace.live)
+    def live(
+        self,
+        pattern: Pattern | str,
+        *,
+        by: str | Sequence[str],
+        row: Callable[..., Any] | None = None,
+        many: bool = False,
+        **options: Unpack[Living],
+    ) -> BlockingBlock[BlockingLiveMap[Any]]:
+        from dataspace.client.blocking.live import BlockingLiveMap  # few programs have one
+
+        verb: Any = RemoteSpace.live
+        made: Any = entering(verb, lambda space, live: BlockingLiveMap(live, space._wait), last=False)
+        return made(self, pattern, by=by, row=row, many=many, **options)  # type: ignore[no-any-return]  # as it is made
 
     def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         """Returns what an async function returns that gets the ``RemoteSpace`` of this one, before ``args``.

@@ -18,10 +18,10 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.client.bulk.sockets import connected
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.codec import most_elements, pack
 from dataspace.errors import (
     Broken,

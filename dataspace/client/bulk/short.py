@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.client import BulkClient
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.errors import Broken, Refused, refusal_of
 from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import EpochChanges

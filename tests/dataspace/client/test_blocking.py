@@ -9,6 +9,7 @@ import pytest
 import dataspace
 from dataspace import BlockingSpace, RemoteSpace
 from dataspace.client.blocking.jobs import BlockingJobs
+from dataspace.client.blocking.live import BlockingLiveMap
 from dataspace.client.blocking.publications import BlockingCapability, BlockingPublication
 from dataspace.client.blocking.space import (
     BlockingHold,
@@ -17,6 +18,7 @@ from dataspace.client.blocking.space import (
 )
 from dataspace.client.holds import Hold
 from dataspace.client.jobs import Jobs
+from dataspace.client.live import LiveMap
 from dataspace.client.locks import Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Capability, Publication
@@ -52,6 +54,7 @@ PAIRS: dict[type, tuple[type, str]] = {
         Jobs,
         "aclose arrive deliveries extend fail finish key_order know open reach reopen run seen settle",
     ),
+    BlockingLiveMap: (LiveMap, "begin end"),  # of the block
     BlockingObservation: (
         Observation,
         "abort abort_nowait aclose bind enter kind needs_tasks open peek promistream_version read read_some"

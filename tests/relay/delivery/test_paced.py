@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dataspace.client.assembling import Assembler
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.codec import array_head, unpack
 from dataspace.kernel.actions import CONFLATED, SNAPSHOT
 from dataspace.kernel.changes import PART, EpochChanges

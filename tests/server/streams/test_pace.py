@@ -11,7 +11,7 @@ import trio
 
 import dataspace
 from dataspace import Record, UsageError
-from dataspace.client.assembling import Assembler
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p

@@ -9,7 +9,7 @@ import trio
 
 import dataspace
 from dataspace import Record, RemoteSpace, UsageError
-from dataspace.client.assembling import Assembler
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture

@@ -9,7 +9,7 @@ import trio
 
 import dataspace
 from dataspace import Record, Refused
-from dataspace.client.assembling import Assembler
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
 from index.patterns.patterns import capture

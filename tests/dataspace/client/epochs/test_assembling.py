@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.client.assembling import Assembler
+from dataspace.client.epochs.assembling import Assembler
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import MORE, SNAPSHOT
 from index.values.values import Record, Value

@@ -1,0 +1,1 @@
+"""What an observation does with its epochs: values become epochs, and epochs a state."""
