@@ -80,11 +80,8 @@ class Local(Source[EpochChanges]):
         epoch = self._assembling
         if epoch is None:
             number, time, first = changes.number, changes.time, changes.first
-            epoch = EpochChanges(number, time, first, self._names, [], [], [], changes.flags)
-        epoch.added.extend(changes.added)
-        epoch.messages.extend(changes.messages)
-        epoch.removed.extend(changes.removed)
-        epoch.flags = changes.flags
+            epoch = EpochChanges(number, time, first, self._names, (), (), (), changes.flags)
+        epoch.extend(changes)
         if changes.flags & MORE:
             self._assembling = epoch
         else:

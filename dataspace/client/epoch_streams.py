@@ -104,6 +104,8 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     ) -> None:
         super().__init__("observation")
         self.names: Final = capture_names(options.pattern)
+        self.by: tuple[int, ...] = ()
+        """The places of the captures that are a key, by which changes know what they replace."""
         self._session = session
         self._options: Final = options
         self._lazy = window == 0
@@ -228,7 +230,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
                 if self._reserved:
                     self._reserved -= 1
                 if handover.split:
-                    items.extend(epoch)
+                    items.extend(epoch.listed())
                 else:
                     items.append(epoch)
         except Exception as error:  # noqa: BLE001  # the task of ``each`` raises it
@@ -450,6 +452,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     def _take_in(self, epoch: EpochChanges) -> None:
         if self._catching_up:
             epoch = self._difference(epoch)
+        epoch.by = self.by
         if epoch.added or epoch.removed:
             self._table.apply(epoch.added, epoch.removed)
         self._newest = epoch.number
@@ -466,7 +469,7 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         self._catching_up = False
         came, went = self._table.difference(state.added)
         first = min(self._since + 1, state.number)
-        return EpochChanges(state.number, state.micros, first, self.names, came, [], went)
+        return EpochChanges(state.number, state.micros, first, self.names, tuple(came), (), tuple(went))
 
     def finish(self) -> None:
         """Notes that the daemon has completed the stream."""

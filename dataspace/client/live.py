@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar
 
 from dataspace.client.epoch_streams import EpochStream, copied
-from dataspace.client.epochs.tables import KeyedTable, KeyForm, LiveChange
+from dataspace.client.epochs.tables import KeyedTable, KeyForm, LiveChange, places_of
 from dataspace.client.observations import ABORT_SECONDS, Observing
 from dataspace.client.typed import RowType, is_row_class
 from dataspace.errors import Closed, UsageError
@@ -88,17 +88,10 @@ def form_of(
     sort: Callable[[Any], Any] | None,
 ) -> KeyForm[R]:
     """Returns how rows are kept and shown; raises ``UsageError`` for what does not fit the captures."""
-    wanted = (by,) if isinstance(by, str) else tuple(by)
-    unknown = [name for name in wanted if name not in names]
-    if unknown or not wanted or len(set(wanted)) < len(wanted):
-        there = ", ".join(names) or "of which the pattern has none"
-        raise UsageError(
-            f"by names captures, each once: {there}; not {', '.join(map(str, wanted)) or 'nothing'}"
-        )
+    at, single = places_of(by, names), isinstance(by, str)
     for name, function in ("row", row), ("sort", sort):
         if function is not None and not callable(function):
             raise UsageError(f"{name} is a class or a function, not {function!r:.80}")
-    at, single = [names.index(name) for name in wanted], isinstance(by, str)
     if row is None:
         return KeyForm(at, single=single, many=many, show=_plain(tuple(names)), sort=sort)
     make: Any = RowType(row, names) if is_row_class(row) else _called(row)  # type: ignore[arg-type]  # as just asked

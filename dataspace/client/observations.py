@@ -8,11 +8,12 @@ Always: no change twice and no gap in the state; changes of an epoch come in the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from dataspace.client.epoch_streams import ITERATE, EpochStream, Handover
+from dataspace.client.epochs.tables import places_of
 from dataspace.errors import Closed
 from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.loops.blocks import AsyncOnly
@@ -46,6 +47,7 @@ class Observing(TypedDict, total=False):
     net: bool
     progress: bool
     pace: float | None
+    by: str | Sequence[str] | None
 
 
 class Observation(AsyncOnly, Source[Change], Iteration[Change]):
@@ -58,8 +60,16 @@ class Observation(AsyncOnly, Source[Change], Iteration[Change]):
 
     _usage = "async for change in space.observe(…)"
 
-    def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
+    def __init__(
+        self,
+        session: ClientSession,
+        options: ObserveOptions,
+        window: int | None,
+        by: str | Sequence[str] | None = None,
+    ) -> None:
         self._epochs: Final = EpochStream(session, options, window)
+        if by is not None:
+            self._epochs.by = tuple(places_of(by, self._epochs.names))
         super().__init__("observation", pace=self._epochs.pace)
         self.pattern: Final = options.pattern
 
@@ -146,7 +156,7 @@ class Observation(AsyncOnly, Source[Change], Iteration[Change]):
         self._settle()
 
     async def _fetch(self) -> None:
-        self._held.extend(await self._epochs.read())
+        self._held.extend((await self._epochs.read()).listed())
 
     async def _teardown(self, reason: Reason) -> None:
         await self._epochs.abort(reason)

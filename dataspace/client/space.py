@@ -353,7 +353,9 @@ class RemoteSpace:
         """Observes the changes of a pattern, given as text or as a pattern.
 
         With ``row``, a dataclass or a ``NamedTuple`` whose fields have the names and types of the captures,
-        it gives instances of that class (``TypedObservation``).
+        it gives instances of that class (``TypedObservation``).  With ``by``, the name of one capture or of
+        several, a fact that comes knows the one with the same key that goes in the same epoch,
+        ``change.replaces``, and that one ``change.replaced_by``; else they are None.
 
         First comes the state (``snapshot=False``: only what happens from now on), then every change, as soon
         as it is made and before it is on disk.  With
@@ -378,9 +380,9 @@ class RemoteSpace:
         """
         if unknown := options.keys() - Observing.__optional_keys__:  # the record has more, for columns
             raise TypeError(f"RemoteSpace.observe() got an unexpected keyword argument {min(unknown)!r}")
-        window = options.pop("window", None)
+        window, by = options.pop("window", None), options.pop("by", None)
         asked = ObserveOptions.of(pattern, **options)
-        observation = Observation(self._reads if asked.quiet else self._session, asked, window)
+        observation = Observation(self._reads if asked.quiet else self._session, asked, window, by)
         if row is None:
             return observation
         from dataspace.client.typed import TypedObservation
@@ -552,7 +554,7 @@ class RemoteSpace:
         try:
             make = None if row is None else _row_type(row, observation.names)
             state = await self._reads.patience.wait(observation.next_epoch)
-            found: list[Any] = state.added if state is not None else []
+            found: list[Any] = [*state.added] if state is not None else []
             return found if make is None else [make(each) for each in found]
         finally:
             observation.close()
@@ -609,7 +611,7 @@ class RemoteSpace:
         observation = self.observe(pattern, quiet=True, as_of=as_of, upto=as_of, window=window)
         try:
             state = await self._reads.patience.wait(observation.next_epoch)
-            return (as_of or 0, []) if state is None else (state.number, state.added)
+            return (as_of or 0, []) if state is None else (state.number, [*state.added])
         finally:
             observation.close()
 

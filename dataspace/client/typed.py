@@ -99,7 +99,7 @@ class RowType(Generic[R]):
 
     def change(self, change: Change) -> TypedChange[R]:
         """Returns a change with its row."""
-        return TypedChange(change, None if change.kind == LOST else self(change.captures))
+        return TypedChange(change, None if change.kind == LOST else self(change.captures), self)
 
     def epoch(self, changes: EpochChanges) -> TypedEpoch[R]:
         """Returns an epoch with its rows.  O(changes)."""
@@ -252,9 +252,10 @@ class TypedChange(Generic[R]):
     In place of changes that were dropped comes one of kind ``?`` without a row; ``lost`` is their number.
     """
 
-    __slots__ = ("_row", "change")
+    __slots__ = ("_row", "_type", "change")
 
-    def __init__(self, change: Change, row: R | None) -> None:
+    def __init__(self, change: Change, row: R | None, made_by: RowType[R]) -> None:
+        self._type = made_by
         self.change: Final = change
         """The change as ``observe`` gives it without a class of rows."""
         self._row = row
@@ -270,6 +271,18 @@ class TypedChange(Generic[R]):
         if self._row is None:
             raise UsageError(f"{self.lost} changes were dropped here: there is no row")
         return self._row
+
+    @property
+    def replaces(self) -> TypedChange[R] | None:
+        """The fact with the same key that this one takes the place of; for observations with ``by``."""
+        other: Change | None = self.change.replaces  # type: ignore[assignment]  # of a KeyedChange, else it says so
+        return None if other is None else self._type.change(other)
+
+    @property
+    def replaced_by(self) -> TypedChange[R] | None:
+        """The fact with the same key that takes the place of this one; for observations with ``by``."""
+        other: Change | None = self.change.replaced_by  # type: ignore[assignment]  # as above
+        return None if other is None else self._type.change(other)
 
     @property
     def lost(self) -> int:

@@ -9,14 +9,14 @@ Always: the order within is additions, messages, removals; a ``Changes`` never c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, overload
 
 from dataspace.codec import pack
 from dataspace.kernel.actions import MORE, PROGRESS, SNAPSHOT
 from index.patterns.events import Captures as Captures
-from index.values.values import Record, Value
+from index.values.values import Record, Value, keys
 
 
 class Numbered(Sequence[tuple[int, Value]]):
@@ -257,10 +257,46 @@ class Change:
         try:
             return self.captures[self._names.index(name)]
         except ValueError:
+            if name in ("replaces", "replaced_by"):
+                raise AttributeError(f"only with observe(…, by=…) a change has {name}") from None
             raise AttributeError(f"no capture named {name!r}, there are {', '.join(self._names)}") from None
 
     def __repr__(self) -> str:
         return f"<{self.epoch} {self.kind} {', '.join(map(repr, self.captures))}>"
+
+
+class KeyedChange(Change):
+    """A change of an observation by a key (``observe(by=…)``), which knows its counterpart in the epoch."""
+
+    __slots__ = ("_other",)
+
+    def __init__(
+        self,
+        kind: str,
+        captures: tuple[Value, ...],
+        epoch: int,
+        micros: int,
+        names: tuple[str, ...],
+        snapshot: bool,
+        other: tuple[Value, ...] | None = None,
+    ) -> None:
+        super().__init__(kind, captures, epoch, micros, names, snapshot)
+        self._other = other
+
+    @property
+    def replaces(self) -> Change | None:
+        """Returns the fact with the same key that goes in this epoch, as this one comes; else None."""
+        return self._counterpart(REMOVED) if self.kind == ADDED else None
+
+    @property
+    def replaced_by(self) -> Change | None:
+        """Returns the fact with the same key that comes in this epoch, as this one goes; else None."""
+        return self._counterpart(ADDED) if self.kind == REMOVED else None
+
+    def _counterpart(self, kind: str) -> Change | None:
+        if self._other is None:
+            return None
+        return KeyedChange(kind, self._other, self.epoch, self.micros, self._names, False, self.captures)
 
 
 class EpochChanges:
@@ -269,11 +305,13 @@ class EpochChanges:
     ``first`` is below ``number`` where the daemon had to conflate: the rows are then the net difference over
     the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, given as additions.  Where
     ``lost`` is not 0, this is a mark: so many changes of those epochs were dropped, and there are no rows.
-    ``flags`` are the flags on the wire.
+    ``flags`` are the flags on the wire.  Rows of a stream are tuples.  ``by`` are the places of the captures
+    that are a key, for an observation by a key: then the changes know what replaces what.
     """
 
     __slots__ = (
         "added",
+        "by",
         "first",
         "flags",
         "lost",
@@ -290,9 +328,9 @@ class EpochChanges:
         micros: int,
         first: int,
         names: tuple[str, ...],
-        added: list[tuple[Value, ...]],
-        messages: list[tuple[Value, ...]],
-        removed: list[tuple[Value, ...]],
+        added: Sequence[tuple[Value, ...]],
+        messages: Sequence[tuple[Value, ...]],
+        removed: Sequence[tuple[Value, ...]],
         flags: int = 0,
         lost: int = 0,
     ) -> None:
@@ -305,6 +343,7 @@ class EpochChanges:
         self.added = added
         self.messages = messages
         self.removed = removed
+        self.by: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.added) + len(self.messages) + len(self.removed)
@@ -331,6 +370,9 @@ class EpochChanges:
 
     def __iter__(self) -> Iterator[Change]:
         """Yields the changes in their order: additions, messages, removals."""
+        if self.by:
+            yield from self._by_key()
+            return
         number, micros, names, snapshot = self.number, self.micros, self.names, self.snapshot
         if self.lost:
             yield Change(LOST, (self.lost,), number, micros, ("lost",), False)
@@ -341,5 +383,59 @@ class EpochChanges:
         for row in self.removed:
             yield Change(REMOVED, row, number, micros, names, snapshot)
 
+    def extend(self, part: EpochChanges | Changes) -> None:
+        """Adds the rows of the next part of the same epoch."""
+        self.added = _longer(self.added, part.added)
+        self.messages = _longer(self.messages, part.messages)
+        self.removed = _longer(self.removed, part.removed)
+        self.flags = part.flags  # the last part does not have the flag for more
+
+    def listed(self) -> Sequence[Change]:
+        """Returns the same changes at once, which for an epoch of one spares a generator."""
+        if self.by or self.lost or len(self.added) + len(self.messages) + len(self.removed) != 1:
+            return [*self]
+        if self.added:
+            kind, row = ADDED, self.added[0]
+        elif self.messages:
+            kind, row = MESSAGE, self.messages[0]
+        else:
+            kind, row = REMOVED, self.removed[0]
+        return (Change(kind, row, self.number, self.micros, self.names, bool(self.flags & SNAPSHOT)),)
+
+    def _by_key(self) -> Iterator[Change]:
+        """Yields the changes, each with the one of the same key that it replaces or that replaces it.
+
+        Of several the first to come replaces the first to go; O(rows).
+        """
+        if self.lost:
+            yield KeyedChange(LOST, (self.lost,), self.number, self.micros, ("lost",), False)
+        gone: dict[Hashable, list[int]] = {}
+        for at, row in enumerate(self.removed):
+            gone.setdefault(self._key_of(row), []).append(at)
+        for places in gone.values():
+            places.reverse()  # the first is taken first
+        replaced: list[tuple[Value, ...] | None] = [None] * len(self.removed)
+        number, micros, names, snapshot = self.number, self.micros, self.names, self.snapshot
+        for row in self.added:
+            places = gone.get(self._key_of(row), []) if gone else []
+            other = None
+            if places:
+                at = places.pop()
+                other, replaced[at] = self.removed[at], row
+            yield KeyedChange(ADDED, row, number, micros, names, snapshot, other)
+        for row in self.messages:
+            yield KeyedChange(MESSAGE, row, number, micros, names, snapshot)
+        for row, other in zip(self.removed, replaced, strict=True):
+            yield KeyedChange(REMOVED, row, number, micros, names, snapshot, other)
+
+    def _key_of(self, row: tuple[Value, ...]) -> Hashable:
+        return keys(tuple([row[at] for at in self.by]))
+
     def __repr__(self) -> str:
         return f"<epoch {self.number}: +{len(self.added)} !{len(self.messages)} -{len(self.removed)}>"
+
+
+def _longer(rows: Sequence[Captures], more: Sequence[Captures]) -> Sequence[Captures]:
+    longer = rows if isinstance(rows, list) else [*rows]  # once: the next part finds the list
+    longer.extend(more)
+    return longer

@@ -260,7 +260,7 @@ async def _next_epoch(client: Client) -> None:
         async def read() -> None:
             while (epoch := await changes.next_epoch()) is not None and not epoch.added:
                 pass
-            assert epoch is not None and epoch.added == [(1,)], epoch
+            assert epoch is not None and [*epoch.added] == [(1,)], epoch
 
         await _meanwhile(client, read)
 

@@ -28,11 +28,19 @@ class Assembler:
     def feed(self, value: Value) -> EpochChanges | None:
         """Returns the epoch that this value completes, or None if more of it follows."""
         epoch, more = self.part(value)
-        if self._open is not None:
-            _join(self._open, epoch)
-            epoch = self._open
-        self._open = epoch if more else None
-        return None if more else epoch
+        whole, self._open = self._open, None
+        if whole is None:
+            whole = epoch
+        else:
+            whole.extend(epoch)
+        if more:
+            self._open = whole
+            return None
+        if whole is not epoch:
+            whole.added, whole.messages, whole.removed = map(
+                tuple, (whole.added, whole.messages, whole.removed)
+            )
+        return whole
 
     def part(self, value: Value) -> tuple[EpochChanges, bool]:
         """Returns the changes in one value by itself, and whether more of its epoch follows."""
@@ -45,9 +53,9 @@ class Assembler:
             raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
         if not (added.__class__ is tuple and messages.__class__ is tuple and removed.__class__ is tuple):
             raise ProtocolError("malformed", f"no rows of captures: {value!r:.80}")
-        came: Any = [*added]  # rows of captures; the daemon is trusted
-        sent: Any = [*messages]
-        went: Any = [*removed]
+        came: Any = added  # rows of captures: the daemon is trusted, and nothing is copied
+        sent: Any = messages
+        went: Any = removed
         return EpochChanges(number, micros, first, self.names, came, sent, went, flags), bool(flags & MORE)
 
     def _mark(self, value: Record) -> EpochChanges:
@@ -55,11 +63,4 @@ class Assembler:
         if value.label != "lost" or [each.__class__ for each in value.fields] != [int, int, int]:
             raise ProtocolError("malformed", f"no mark that is known: {value!r:.80}")
         count, first, number = value.fields
-        return EpochChanges(number, 0, first, self.names, [], [], [], lost=count)  # type: ignore[arg-type]  # as just checked
-
-
-def _join(whole: EpochChanges, part: EpochChanges) -> None:
-    whole.added += part.added
-    whole.messages += part.messages
-    whole.removed += part.removed
-    whole.flags = part.flags  # the last part does not have the flag for more
+        return EpochChanges(number, 0, first, self.names, (), (), (), lost=count)  # type: ignore[arg-type]  # as just checked

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from threading import RLock
 from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
-from dataspace.errors import SeveralRows
+from dataspace.errors import SeveralRows, UsageError
 from dataspace.kernel.changes import Captures
 from index.values.values import Value, key, keys
 
@@ -159,6 +159,17 @@ def _by_one(at: int) -> Callable[[Captures], Hashable]:
 
 def _by_several(places: tuple[int, ...]) -> Callable[[Captures], Hashable]:
     return lambda row: keys(tuple([row[at] for at in places]))
+
+
+def places_of(by: str | Sequence[str], names: Sequence[str]) -> list[int]:
+    """Returns the places of the captures that are a key; raises ``UsageError`` for what is no capture."""
+    wanted = (by,) if isinstance(by, str) else tuple(by)
+    if not wanted or len({*wanted}) < len(wanted) or not {*wanted} <= {*names}:
+        there = ", ".join(names) or "of which the pattern has none"
+        raise UsageError(
+            f"by names captures, each once: {there}; not {', '.join(map(str, wanted)) or 'nothing'}"
+        )
+    return [names.index(name) for name in wanted]
 
 
 class LiveChange(Generic[R]):

@@ -51,7 +51,7 @@ async def _next(observation: Observation) -> tuple[int, list[tuple[Value, ...]],
     with trio.fail_after(1000):
         epoch = await observation.next_epoch()
     assert epoch is not None
-    return epoch.number, epoch.added, epoch.removed
+    return epoch.number, [*epoch.added], [*epoch.removed]
 
 
 async def test_a_large_epoch_is_shown_when_it_is_whole() -> None:

@@ -168,11 +168,12 @@ OF_COLUMNS: Final = {"captures", "places", "asserted", "owners", "share", "colum
 
 
 def test_options_of_observe_are_those_of_its_record() -> None:
-    """A policy is given by its name and a pace in seconds; the window is the client's own."""
+    """A policy is given by its name and a pace in seconds; the window and the key are the client's own."""
+    own = {"window", "by"}
     record: dict[str, object] = {each.name: each.type for each in fields(ObserveOptions)}
     observing = {name: each.__forward_arg__ for name, each in Observing.__annotations__.items()}
-    assert set(observing) - {"window"} == set(record) - {"pattern"} - OF_COLUMNS
-    assert {name for name in observing if observing[name] != record.get(name)} == {"policy", "pace", "window"}
+    assert set(observing) - own == set(record) - {"pattern"} - OF_COLUMNS
+    assert {name for name in observing if observing[name] != record.get(name)} == {"policy", "pace", *own}
 
 
 @pytest.mark.parametrize("name", [*sorted(OF_COLUMNS), "nonsense"])

@@ -113,9 +113,9 @@ async def test_interest_is_a_fact_unless_it_is_quiet(url: str) -> None:
             async with two.observe("present($who)") as observation:
                 await observation.next_epoch()
                 appeared = await interests.next_epoch()
-                assert appeared is not None and appeared.added == [()]
+                assert appeared is not None and [*appeared.added] == [()]
             vanished = await interests.next_epoch()
-            assert vanished is not None and vanished.removed == [()]
+            assert vanished is not None and [*vanished.removed] == [()]
 
 
 async def test_types_are_told_apart_all_the_way(url: str) -> None:

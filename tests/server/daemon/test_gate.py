@@ -208,7 +208,7 @@ def test_what_waits_for_the_disk_is_shown_when_it_is_there(
                 assert not found
                 hold.unlink()
                 epoch = await watched.next_epoch()
-                assert epoch is not None and epoch.added == [(2,)]
+                assert epoch is not None and [*epoch.added] == [(2,)]
         assert found == {each.__name__: {2} for each in WAYS}
 
     monkeypatch.setenv("DATASPACE_SERVE_SHOW", "durable")

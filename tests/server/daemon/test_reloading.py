@@ -399,7 +399,7 @@ async def test_what_is_shown_changes_with_the_reload_both_ways(
     with trio.fail_after(20):
         async with dataspace.connect(url) as space, dataspace.connect(url, space="side") as side:
             async with space.observe("fact($n)", quiet=True) as seen:
-                assert (await seen.next_epoch()).added == []  # type: ignore[union-attr]  # a state
+                assert [*(await seen.next_epoch()).added] == []  # type: ignore[union-attr]  # a state
 
                 async def shown() -> list[object]:
                     return [(await each.status())["show"] for each in (space, side)]
@@ -413,7 +413,7 @@ async def test_what_is_shown_changes_with_the_reload_both_ways(
                     assert await shown() == [main or "committed", other or "committed"]
                     await space.assert_(Record("fact", number))
                     epoch = await seen.next_epoch()
-                    assert epoch is not None and epoch.added == [(number,)]
+                    assert epoch is not None and [*epoch.added] == [(number,)]
 
 
 async def test_limits_quotas_and_retention_hold_from_the_reload_on(

@@ -148,7 +148,7 @@ async def test_a_client_toggles_a_machine_and_sees_no_state_between(stage: Stage
     heard = []
     async with dataspace.connect(stage.url) as client, client.observe("flip-flop($state)") as states:
         async for epoch in states.epochs():
-            heard.append((epoch.added, epoch.removed))
+            heard.append(([*epoch.added], [*epoch.removed]))
             if len(heard) == 4:
                 break
             await client.send(Record("toggle"))

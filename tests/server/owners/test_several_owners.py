@@ -67,8 +67,8 @@ async def test_a_turn_of_both_is_one_epoch_for_all_observers(url: str) -> None:
         epochs = [await seen.next_epoch() for _ in range(3)]
         whole = epochs[-1]
         assert whole is not None and whole.number == turn.epoch
-        assert whole.added == [(RESULT,)] and whole.messages == [(Record("done", 1),)]
-        assert whole.removed == [(Record("working", 1),)]
+        assert [*whole.added] == [(RESULT,)] and [*whole.messages] == [(Record("done", 1),)]
+        assert [*whole.removed] == [(Record("working", 1),)]
         async with space.turn() as turn:  # a fact moves from one owner to another one, and is never away
             turn.retract(claim)
             moved = turn.assert_(RESULT)

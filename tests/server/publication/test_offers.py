@@ -45,7 +45,7 @@ async def test_operations_are_staged_in_order_and_published_as_one_epoch(url: st
         epoch = await _publish(space)
         async with space.observe("n($n, _)", after=epoch - 1, upto=epoch) as told:
             (one,) = [each async for each in told.epochs()]
-            assert one.added == [(n,) for n in range(count)]
+            assert [*one.added] == [(n,) for n in range(count)]
 
 
 @pytest.mark.parametrize("limits", [Limits(offered_bytes=64 << 10)])

@@ -140,13 +140,13 @@ with dataspace.connect_blocking({daemon.url!r}, heartbeat=0.2, lease={lease}, on
             assert next(iter(held)).kind == "+"
             holder.send_signal(signal.SIGSTOP)
             gone = held.next_epoch(timeout=20)
-            assert gone is not None and gone.removed == [(1,)]
+            assert gone is not None and [*gone.removed] == [(1,)]
             paused = time.monotonic()
             while time.monotonic() < paused + 0.6:
                 space.sync()
             holder.send_signal(signal.SIGCONT)
             back = held.next_epoch(timeout=20)
-            assert back is not None and back.added == [(1,)]
+            assert back is not None and [*back.added] == [(1,)]
         said = [holder.stdout.readline(), holder.stdout.readline()]
         assert said[0].startswith(("lost 0", "lease-ended 0"))
         assert said[1] == "anew 1 True\n"

@@ -40,7 +40,7 @@ async def test_another_fact_takes_its_place_in_one_epoch(url: str) -> None:
             changes = []
             async for epoch in seen.epochs():
                 if epoch.added or epoch.removed:
-                    changes.append((epoch.added, epoch.removed))
+                    changes.append(([*epoch.added], [*epoch.removed]))
                 if not epoch.added and epoch.removed:
                     break
         assert changes == [([("begun",)], []), ([("half",)], [("begun",)]), ([], [("half",)])]

@@ -123,5 +123,5 @@ async def test_the_state_was_wanted(forgetful: tuple[str, Proxy]) -> None:
                 await _away(forgetful)
                 epoch = await heard.next_epoch()
             assert epoch is not None
-            assert (epoch.added, epoch.messages, epoch.removed) == ([(3,)], [], [(1,)])
+            assert (epoch.added, epoch.messages, epoch.removed) == (((3,),), (), ((1,),))
             assert epoch.first == state.number + 1 < epoch.number

@@ -86,7 +86,7 @@ async def test_what_waits_comes_as_one_in_its_turn_and_the_first_after_a_rest_at
     async with paced(tmp_path) as client:
         await client.open(pace=1000)
         (state,) = await client.heard()
-        assert state.added == []
+        assert [*state.added] == []
         client.go_on(2)
         client.turn()
         (first,) = await client.heard()

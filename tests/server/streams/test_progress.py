@@ -67,7 +67,7 @@ async def test_the_state_of_an_epoch_in_the_past_comes_first_if_wanted(url: str)
     async with dataspace.connect(url) as space:
         epochs = await epochs_of(space, 4)
         async with space.observe("even($n)", as_of=epochs[1], upto=epochs[3]) as even:
-            seen = [(each.snapshot, each.added) async for each in even.epochs()]
+            seen = [(each.snapshot, [*each.added]) async for each in even.epochs()]
         assert seen == [(True, [(0,)]), (False, [(2,)])]
 
 
@@ -79,7 +79,7 @@ async def test_a_net_difference_leaves_out_what_came_and_went(url: str) -> None:
         await space.assert_(Record("even", 2))
         async with space.observe("even($n)", after=before, net=True) as even:
             epoch = await even.next_epoch()
-            assert epoch is not None and (epoch.conflated, epoch.added, epoch.removed) == (True, [(2,)], [])
+            assert epoch is not None and (epoch.conflated, epoch.added, epoch.removed) == (True, ((2,),), ())
 
 
 async def test_a_disk_that_fails_while_a_mark_is_waited_for_is_no_defect(

@@ -34,7 +34,7 @@ def test_parts_make_the_whole(epochs: list[Any], data: st.DataObject) -> None:
             parts.append(value(number, flags | more, split))  # type: ignore[arg-type]  # three lists
     assembler = Assembler(("x",))
     came = [epoch for part in parts if (epoch := assembler.feed(part)) is not None]
-    assert [(e.number, e.added, e.messages, e.removed, e.flags) for e in came] == [
+    assert [(e.number, [*e.added], [*e.messages], [*e.removed], e.flags) for e in came] == [
         (number, added, messages, removed, flags)
         for number, (added, messages, removed, flags) in enumerate(epochs)
     ]
