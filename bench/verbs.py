@@ -11,6 +11,10 @@ The daemon is a process of its own; the clients share one, so that one clock tim
     accepted_p50_ms              from an assertion until it is on disk, which a lock waits for
     handover_ratio               a hand-over ÷ an accepted assertion, each after the same pause
     lock_p50_ms                  to take and release a lock that nobody else wants
+    waiting_each_us, waiting_for_us    CPU time of a client for a message of 64 bytes that waits, by ``each``
+                                 and by ``async for``
+    each_us, live_us             the same for a change of a fact that is replaced, by ``each`` and by ``live``
+    live_ratio                   the second ÷ the first, in the same run
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import trio
 import dataspace
 from bench._figures import report
 from bench._processes import Measuring, Served, serving
+from bench._reading import measure_reading
 from dataspace import Expectation, Record, exactly
 
 WAITING: Final = 0.05
@@ -35,7 +40,9 @@ each change as well: after a pause all processes take longer to begin."""
 def measure(_round: int, quick: bool) -> dict[str, float]:
     """Returns one round of all figures."""
     with serving() as served:
-        return trio.run(_measure, served, 200 if quick else 6_000, 10 if quick else 200)
+        figures = trio.run(_measure, served, 200 if quick else 6_000, 10 if quick else 200)
+    with serving() as served:
+        return figures | measure_reading(served, 2_000 if quick else 20_000)
 
 
 async def _measure(served: Served, turns: int, locks: int) -> dict[str, float]:
@@ -133,4 +140,5 @@ def _median(samples: Sequence[float]) -> float:
 
 if __name__ == "__main__":
     times = ("change_p50_ms", "accepted_p50_ms", "handover_p50_ms", "lock_p50_ms")
-    report(__doc__, measure, least=(*times, "handover_ratio", "plain_cpu_us", "conditional_cpu_us"))
+    costs = ("plain_cpu_us", "conditional_cpu_us", "waiting_each_us", "waiting_for_us", "each_us", "live_us")
+    report(__doc__, measure, least=(*times, "handover_ratio", *costs, "live_ratio"))

@@ -149,6 +149,16 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         if self._stream is None and not self._over:
             self._open()
 
+    def take_nowait(self) -> EpochChanges | None:
+        """Takes the next epoch if one has come and nobody waits for it; else None."""
+        if not self._held or self._line.entered != self._line.left:
+            return None
+        if self._reserved:
+            self._reserved -= 1
+        epoch = self._held.popleft()
+        self._took(1)
+        return epoch
+
     async def peek(self, source: object = None) -> bool:
         """Waits until there is one more epoch, here or at the daemon, and reserves it; requests none."""
         if not self._can_open():

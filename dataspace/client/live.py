@@ -314,8 +314,12 @@ class LiveMap(LiveMapping[R], Generic[R]):
 
     async def __anext__(self) -> LiveChange[R]:
         pace = self._stream.pace
+        pace.passed += 1
+        if pace.passed < pace.run and not self._is_awaited:
+            change = self.table.take_one()
+            if change is not None:
+                return change
         with self._reading():
-            pace.passed += 1
             if pace.passed >= pace.run:
                 await pace.rest()
             try:

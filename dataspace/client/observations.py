@@ -145,6 +145,31 @@ class Observation(AsyncOnly, Source[Change], Iteration[Change]):
         """Ends the observation without waiting."""
         self.abort_nowait(True)
 
+    async def read(self, source: object = None) -> Change:
+        """Returns the next change; raises ``EndOfStream`` at the end."""
+        change = self._at_hand()
+        return await super().read() if change is None else change
+
+    async def __anext__(self) -> Change:
+        change = self._at_hand()  # here too: a read would be one more coroutine for each change
+        return await super().__anext__() if change is None else change
+
+    def _at_hand(self) -> Change | None:
+        """Takes the next change if nobody else reads and no wait is due; else None."""
+        held, line, pace = self._held, self._line, self.pace
+        if line.entered != line.left or pace.passed + 1 >= pace.run:
+            return None
+        while not held:
+            epoch = self._epochs.take_nowait()
+            if epoch is None:
+                return None
+            pace.passed += 1
+            held.extend(epoch.listed())
+        pace.passed += 1
+        if self._reserved:
+            self._reserved -= 1
+        return held.popleft()
+
     # -- as a source ----------------------------------------------------------------------------------
 
     async def _fetch_once(self) -> None:
