@@ -222,7 +222,7 @@ class LiveStream(EpochStream):
             self._begin()
         items, size = self._pending_items, self._pending_bytes
         self._pending_items = self._pending_bytes = 0
-        if self._window.take(items, size):
+        if self._window.consume(items, size):
             self._want(0)
         if epoch.added or epoch.removed:
             self._call()
