@@ -118,7 +118,7 @@ server/log_commands         dataspace/wire relay/export relay/journal relay/log 
 server/cluster/commands     relay/store server/cli server/cluster/database server/config
 server/cli/once             dataspace/client/query dataspace/kernel dataspace/rules/language dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport server/children
-server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language server/cli server/cli/once server/config
+server/cli/lasting          dataspace/client dataspace/client/epochs dataspace/client/session dataspace/kernel dataspace/rules/language server/cli server/cli/once server/config
 server/topics/commands      dataspace/client dataspace/topics dataspace/wire server/cli server/cli/lasting server/config
 server/archiving/commands   dataspace/client dataspace/wire relay/archive relay/archive/erasure relay/archive/topics relay/journal relay/log relay/objects server/archiving server/cli server/config server/topics/commands
 server/cli/shell            dataspace/client dataspace/client/blocking dataspace/client/session dataspace/kernel dataspace/loops dataspace/transport server/cli

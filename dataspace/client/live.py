@@ -386,6 +386,7 @@ async def living(
     live, error = LiveMap(session, options, form), None
     try:
         await live.begin()
+        live.table.take()  # changes are those of the state that the block begins with
         yield live
     except BaseException as raised:
         error = raised

@@ -237,8 +237,12 @@ joined by this command.
     ),
     CONSUME,
     Command("watch", "draw live tables of what matches several patterns", "cli.lasting.watch:watch",
-        (word("PATTERN", "a table for each", nargs="+"),),
-        epilog="example: dataspace watch 'task($id, $state)' 'worker($name)'. It asserts no interest, and"
+        (
+            word("PATTERN", "a table for each", nargs="+"),
+            option("--by CAPTURE", "the capture that is a key, or several with commas: a key whose row"
+                   " changes keeps its line; without a terminal, print each change as `key old -> new`"),
+        ),
+        epilog="example: dataspace watch 'task($id, $state)' --by id. It asserts no interest; a terminal"
         " needs rich: pip install 'dataspace-server[terminal]'",
     ),
     Command("send", "send messages, in one turn",

@@ -233,7 +233,7 @@ async def _show_all(
     command = getattr(args, "execute", None)
     async with trio.open_nursery() as nursery:
         if not is_in_background():
-            nursery.start_soon(_wait_unread, nursery.cancel_scope)
+            nursery.start_soon(wait_unread, nursery.cancel_scope)
         left = args.count
         async for epoch in observation.epochs():
             if opening is not None:
@@ -250,7 +250,7 @@ async def _show_all(
         nursery.cancel_scope.cancel()
 
 
-async def _wait_unread(scope: trio.CancelScope) -> None:
+async def wait_unread(scope: trio.CancelScope) -> None:
     """Cancels the scope when the other end of the output pipe is closed, even with nothing to print."""
     if not sys.stdout.closed and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         await trio.lowlevel.wait_readable(sys.stdout.fileno())  # the end for writing: only an error wakes it
