@@ -29,12 +29,13 @@ from dataspace.client.reports import (
     done_of,
     forget,
     lost,
+    owners_at,
     refused,
     reported,
 )
 from dataspace.client.session.turns import Done
 from dataspace.errors import Broken, DataspaceError, DeliveryLost, Unreachable, UsageError
-from dataspace.kernel.changes import time_of
+from dataspace.kernel.changes import ADDED, REMOVED, time_of
 from dataspace.loops.blocks import AsyncOnly
 from dataspace.loops.here import loop, parking_lot
 from dataspace.loops.lone import lone_nursery
@@ -66,9 +67,10 @@ class Job(AsyncOnly, HeldJob):
     """One item that is out to this member; named captures are attributes, and ``job["name"]`` finds any.
 
     ``id`` is the same in every attempt: an idempotency key.  ``token`` rises with each delivery of an item.
-    ``attempt`` counts from 1.  ``is_message`` is false for a fact.  Of a topic ``epoch`` is the number of the
-    completed epoch, ``position`` the index of the item there, ``topic_time`` the time of that epoch, and
-    ``crashed`` says why a producer crashed that could have sent more of it; it is empty for a whole epoch.
+    ``attempt`` counts from 1.  ``is_message`` is false for a fact that appeared, and for one that went, of
+    which ``is_ending`` is true.  Of a topic ``epoch`` is the number of the completed epoch, ``position`` the
+    index of the item there, ``topic_time`` the time of that epoch, and ``crashed`` says why a producer
+    crashed that could have sent more of it; it is empty for a whole epoch.
     """
 
     _usage = "async with job"
@@ -79,6 +81,7 @@ class Job(AsyncOnly, HeldJob):
         "captures",
         "crashed",
         "gone",
+        "is_ending",
         "is_message",
         "micros",
         "topic_time",
@@ -92,7 +95,8 @@ class Job(AsyncOnly, HeldJob):
         self.micros: int = micros
         self.attempt: int = attempt
         self.captures: tuple[Value, ...] = captures
-        self.is_message = kind != "fact"
+        self.is_ending = kind == "ending"
+        self.is_message = kind not in ("fact", "ending")
         self.topic_time: Time | None = None
         self.crashed = ""
         if isinstance(kind, tuple):
@@ -193,6 +197,11 @@ class Job(AsyncOnly, HeldJob):
         KIND)``."""
         await self._jobs.settle("dead", self, reason=reason)
 
+    async def cause(self) -> tuple[str, ...]:
+        """Returns the owner that asserted the fact, or all that ended it, as the log has them; empty for
+        messages and items of topics.  It is a request, which needs the right to inspect."""
+        return await self._jobs.cause(self)
+
     async def extend(self) -> None:
         """Begins the deadline of the job anew."""
         await self._jobs.extend(self)
@@ -212,6 +221,7 @@ class Jobs(AsyncOnly):
         self.group: Final = options.group
         self.ack_within = 0.0
         """Seconds in which a job must be settled, or extended."""
+        self._pattern: Value = None
         self._names: tuple[str, ...] = ()
         self._stream: int | None = None
         self._inbox: deque[Job | None] = deque()
@@ -413,6 +423,14 @@ class Jobs(AsyncOnly):
                     return
                 raise lost(job)
 
+    async def cause(self, job: Job) -> tuple[str, ...]:
+        """Returns whose fact a job is, or who ended it."""
+        if job.is_message:
+            return ()
+        await self._wait_held()
+        kind = REMOVED if job.is_ending else ADDED
+        return await owners_at(self._session, self._pattern, job.epoch, kind, job.captures)
+
     async def extend(self, *jobs: Job) -> None:
         """Begins the deadlines of jobs anew."""
         while True:
@@ -507,7 +525,7 @@ class Jobs(AsyncOnly):
     def _mark(self, value: Any) -> None:
         match value:
             case ("held", pattern, ack_within, kept):
-                self._names = capture_names(pattern)
+                self._pattern, self._names = pattern, capture_names(pattern)
                 self.ack_within = float(ack_within)
                 self._held({before: after for _, _, before, after in kept})
             case ("revoked", token):

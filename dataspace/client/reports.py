@@ -19,7 +19,7 @@ from dataspace.errors import Closed, DataspaceError, DeliveryLost, Refused, Usag
 from dataspace.loops.here import loop, parking_lot
 from dataspace.loops.lone import lone_nursery
 from dataspace.loops.primitives import Scope
-from index.values.values import Map
+from index.values.values import Map, Value, same
 
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
@@ -349,3 +349,14 @@ class KeyOrder:
                 await self._ended.park()
             nursery.cancel_scope.cancel()
         await loop().checkpoint()  # the end of the one before may have lost this one
+
+
+async def owners_at(
+    session: ClientSession, pattern: Value, epoch: int, kind: str, captures: tuple[Value, ...]
+) -> tuple[str, ...]:
+    """Returns the owners whose claims began, or ended, facts with these captures in an epoch."""
+    asked = {"pattern": pattern, "after": epoch - 1, "upto": epoch, "most": MOST}
+    answer: Any = await session.request("who", Map(asked))
+    changes = [each for each in answer["changes"] if each["change"] == kind]
+    owners = [each["owners"] for each in changes if same(each["captures"], captures)]
+    return tuple(dict.fromkeys(name for names in owners for name in names))

@@ -184,6 +184,12 @@ class RemoteSpace:
         attempts: int | None = None,
         quiet: bool = False,
         topic: str | None = None,
+        most_out: int | None = None,
+        backoff: float | Sequence[float] | None = None,
+        rate: float | None = None,
+        exclusive: bool | None = None,
+        kinds: str | None = None,
+        priority: str | None = None,
     ) -> Jobs:
         """Becomes a member of a group, which divides the facts and messages that match among its members, or
         the items of a durable ``topic``.
@@ -197,8 +203,13 @@ class RemoteSpace:
         with ``key``, the name of a capture, jobs of one key are done in order; a job that is not settled
         ``ack_within`` (30) seconds after the program took it goes to another member, and after ``attempts``
         (5, 0 for no limit) failed ones becomes the fact ``dead(GROUP, EPOCH, POSITION, ITEM, REASON,
-        ATTEMPTS, TIME, KIND)``.  Later members may leave all of that out.  At most ``in_flight`` jobs are
-        out to this member.  ``quiet`` announces no interest.
+        ATTEMPTS, TIME, KIND)``.  At most ``most_out`` jobs are out to all members together, and ``rate`` a
+        second are handed out; with ``exclusive`` one member gets jobs, and the next takes over.  After a
+        failed attempt a job waits ``backoff`` seconds (0.1), which double up to 30; or, of a list, so many
+        after each, the last for all further ones.  ``kinds="+-!"`` divides facts that go as well, and needs a
+        key.  With ``priority``, the name of a capture, jobs of a higher level, 0 to 15, come first among
+        those that the group has read.  Later members may leave all of that out.  At most ``in_flight`` jobs
+        are out to this member.  ``quiet`` announces no interest.
 
         Raises ``Refused("group-differs")``, at the beginning of the block, where the group has another
         pattern or other options.
@@ -216,8 +227,24 @@ class RemoteSpace:
             begin=start,
             quiet=quiet,
             topic=topic,
+            most_out=most_out,
+            backoff=tuple(backoff) if isinstance(backoff, Sequence) else backoff,
+            rate=rate,
+            exclusive=exclusive,
+            kinds=kinds,
+            priority=priority,
         )
         return Jobs(self._session, options)
+
+    async def peek(self, group: str, *, most: int = 100) -> Map:
+        """Returns the status of a group, and as ``jobs`` up to ``most`` (10 000) of those that it has,
+        without taking any: what is out and to whom, what waits, what is postponed until when.
+
+        They are jobs that the group has read; ``behind`` counts the epochs that it has not.
+        """
+        answer = await self.request("peek", Map({"group": group, "most": most}))
+        assert isinstance(answer, Map)  # by WIRE.md
+        return answer
 
     async def put(self, *fact: object, by: Pattern | str | None = None, owner: str = "") -> int:
         """Asserts a fact in place of this owner's fact with the same key; returns the epoch.

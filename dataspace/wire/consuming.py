@@ -20,6 +20,14 @@ LONGEST_SECONDS: Final = 43_200.0
 """Seconds that a deadline or a postponement may be: 12 hours."""
 
 MOST_ATTEMPTS: Final = 1_000
+MOST_OUT: Final = 100_000
+MOST_RATE: Final = 1_000_000.0
+"""Jobs a second."""
+
+MOST_BACKOFFS: Final = 100
+KINDS: Final = "+-!"
+"""What a group may divide: facts that appear, facts that go, and messages."""
+
 MOST_NAME: Final = 256
 AHEAD: Final = 64
 """Values beside its deliveries that a member asks for ahead: marks about what it has."""
@@ -40,6 +48,12 @@ OPTIONS: Final = frozenset(
         "holding",
         "quiet",
         "topic",
+        "most_out",
+        "backoff",
+        "rate",
+        "exclusive",
+        "kinds",
+        "priority",
     ]
 )
 
@@ -62,6 +76,12 @@ class ConsumeOptions:
     holding: tuple[tuple[int, int, int], ...] = ()
     quiet: bool = False
     topic: str | None = None
+    most_out: int | None = None
+    backoff: float | tuple[float, ...] | None = None
+    rate: float | None = None
+    exclusive: bool | None = None
+    kinds: str | None = None
+    priority: str | None = None
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -76,7 +96,30 @@ class ConsumeOptions:
         _check("topic", self.topic, _is_topic, f"the name of a topic, of at most {MOST_NAME} characters")
         if self.topic is not None and self.begin == "held":
             raise UsageError("start='held' means facts, and a topic has none: start=1 is its beginning")
+        _check("most_out", self.most_out, is_most_out, f"0 to {MOST_OUT}, 0 for no limit")
+        _check("backoff", self.backoff, is_backoff, BACKOFF_ALLOWED)
+        _check("rate", self.rate, is_rate, f"0 to {MOST_RATE:.0f} jobs a second, 0 for no limit")
+        _check(
+            "exclusive", self.exclusive, lambda flag: flag is None or flag.__class__ is bool, "true or false"
+        )
+        _check("kinds", self.kinds, _are_kinds, f"one or more of {KINDS!r}, each once and in this order")
+        _check(
+            "priority",
+            self.priority,
+            lambda name: name is None or name.__class__ is str,
+            "the name of a capture",
+        )
+        self._check_together()
         _check("holding", self.holding, _are_cells, "deliveries: epoch, position and token")
+
+    def _check_together(self) -> None:
+        """Raises ``UsageError`` for kinds that do not go with another option."""
+        if self.kinds is None:
+            return
+        if self.topic is not None and self.kinds != "+!":
+            raise UsageError(f"kinds={self.kinds!r} are of facts and messages, and a topic has neither")
+        if self.begin == "held" and "+" not in self.kinds:
+            raise UsageError(f"start='held' means facts that hold, and kinds={self.kinds!r} leaves facts out")
 
     @classmethod
     def read(cls, spec: Map) -> Self:
@@ -110,6 +153,12 @@ _USUAL: Final[dict[str, object]] = {
     "holding": (),
     "quiet": False,
     "topic": None,
+    "most_out": None,
+    "backoff": None,
+    "rate": None,
+    "exclusive": None,
+    "kinds": None,
+    "priority": None,
 }
 
 
@@ -131,6 +180,40 @@ def _whole(least: int, most: int) -> Callable[[object], bool]:
 def _seconds(value: object) -> bool:
     return value is None or (
         isinstance(value, int | float) and value.__class__ is not bool and 0 < value <= LONGEST_SECONDS
+    )
+
+
+BACKOFF_ALLOWED: Final = (
+    f"0 to {LONGEST_SECONDS:.0f} seconds, which double each time, or 1 to {MOST_BACKOFFS} such waits,"
+    " one after the other"
+)
+
+
+def is_backoff(value: object) -> bool:
+    """True for what ``backoff`` may be, None included."""
+    waits = value if isinstance(value, tuple) else (value,)
+    return value is None or (
+        0 < len(waits) <= MOST_BACKOFFS and all(_number(LONGEST_SECONDS)(each) for each in waits)
+    )
+
+
+def is_most_out(value: object) -> bool:
+    """True for what ``most_out`` may be, None included."""
+    return value is None or _whole(0, MOST_OUT)(value)
+
+
+def is_rate(value: object) -> bool:
+    """True for what ``rate`` may be, None included."""
+    return value is None or _number(MOST_RATE)(value)
+
+
+def _number(most: float) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, int | float) and value.__class__ is not bool and 0 <= value <= most
+
+
+def _are_kinds(value: object) -> bool:
+    return value is None or (
+        isinstance(value, str) and bool(value) and value == "".join([each for each in KINDS if each in value])
     )
 
 

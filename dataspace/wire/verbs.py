@@ -361,6 +361,7 @@ VERBS: Final = {
             },
         ),
         RequestVerb("groups", _LEADER, (), READS, {"group": text("", of=Names.GROUP), "out": _FLAG}),
+        RequestVerb("peek", _LEADER, ("observe",), READS, {"group": _GROUP, "most": number(100, 0, MOST)}),
         RequestVerb(
             "group-alter",
             _LEADER,

@@ -1,32 +1,33 @@
 """Handing out: which member gets which item of a group next, and which member has which item.
 
-The oldest item goes out first, so an item that was given back comes before newer items.  Members with credit
-take turns.  Where a group has a key, the items of one key are worked on in order: while any of a key is out,
-the rest of that key goes to the same member.  Nothing here is durable; ``state.py`` has what is.
+The oldest item goes out first, so an item that was given back comes before newer items; where items have
+levels, those of the highest (``ready.py``).  Members with credit take turns.  Where a group has a key, the
+items of one key are worked on in order: while any of a key is out, the rest of that key goes to the same
+member.  Nothing here is durable; ``state.py`` has what is.
 
 Always: an item is out to one member at a time; its token is higher than every token before; of one key the
-items that are out are the oldest, and all are out to one member.
+items that are out are the oldest, and all are out to one member; of an exclusive group, all are.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heappush
 from typing import Final, TypeAlias
 
 from dataspace.errors import Refused
-from index.values.values import Value, key as key_of
-from relay.groups.keys import KeyQueue
-from relay.groups.members import GroupCounts, GroupMember, GroupOptions, JobDelivery
-from relay.groups.memory import KEY_BYTES, ItemMemory, delivery_bytes, item_bytes
+from index.values.values import Value
+from relay.groups.allowance import Bound, TokenBucket
+from relay.groups.items import GroupItems
+from relay.groups.members import GroupMember, GroupOptions, JobDelivery
+from relay.groups.memory import ItemMemory, delivery_bytes
 from relay.groups.state import At, GroupState, Item
 
 BATCH: Final = 16
 """Items that one member gets before it is another member's turn."""
 
-LONGEST_BACKOFF: Final = 30.0
-"""Seconds that a failed item waits at most, unless its member asked for more."""
+NEVER: Final = float("inf")
 
 TERM_BITS: Final = 32
 """A token has the term of the log above so many bits, and a counter in them."""
@@ -35,10 +36,11 @@ Cell: TypeAlias = tuple[At, int]
 """An item and the token of its delivery."""
 
 
-class GroupCore:
+class GroupCore(GroupItems):
     """Hands out the items of one group; not safe for threads.
 
-    ``holds`` says whether a fact is still there; ``key_at`` returns the key of a value, where there is one.
+    ``holds`` says whether a fact is still there; ``key_at`` returns the key of a value, and ``level_at`` its
+    priority, where there is one.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class GroupCore:
         options: GroupOptions,
         holds: Callable[[Value], bool],
         key_at: Callable[[Value], Hashable] | None = None,
+        level_at: Callable[[Value], int] | None = None,
         first: int = 0,
         memory: ItemMemory | None = None,
         handed_before: Callable[[At], bool] = lambda _: True,
@@ -56,150 +59,24 @@ class GroupCore:
         """Tokens begin with the term, or with ``first`` if that is higher; items count in ``memory`` until
         ``close``.  ``handed_before`` is false for an item that cannot have been handed out before the start.
         """
-        self.state: Final = state
+        super().__init__(state, key_at, level_at, memory)
         self.options = options
-        """They may be replaced, but for the key."""
-        self.counts = GroupCounts()
+        """They may be replaced, but for the key, the priority and the kinds."""
         self.members: dict[Hashable, GroupMember] = {}
-        self.out: dict[int, JobDelivery] = {}
-        self.gone: list[At] = []
-        """Items of facts that have gone, to be noted as done."""
-        self.size = 0
-        """About how many bytes the undone items have that are here, as they are on the wire."""
-        self.held = 0
-        """About how many bytes of memory they take, with their deliveries."""
-        self._memory = ItemMemory() if memory is None else memory
-        self._memory.groups += 1
         self._first = term << TERM_BITS
         self._token = max(first, self._first + 1)
         self._holds = holds
         self._handed_before = handed_before
-        self._key_at = key_at
         self.taken: dict[int, JobDelivery] = {}
         """The deliveries that programs have taken, by token, in the order of their deadlines."""
-        self._fresh: deque[tuple[At, Item]] = deque()
-        """Items that are ready in the order of the log, each as it came."""
-        self._ready: list[tuple[At, Item]] = []
-        """Items that are ready again."""
-        self._postponed: list[tuple[int, At, Item]] = []
         self._alone: deque[Item] = deque()
         """Items in their last attempt, for a member that has nothing else."""
         self._row: deque[GroupMember] = deque()
-        self._keys: dict[Hashable, KeyQueue] = {}
-        self._facts: dict[Hashable, Item] = {}
+        self._bucket: TokenBucket | None = None
+        self.resumes = NEVER
+        """When the rate allows more to be handed out, if nothing else stops that."""
         for item in sorted(state.undone.values(), key=lambda undone: undone.at):
             self.enter(item)
-
-    def close(self) -> None:
-        """Counts no item in the memory any more: nothing is handed out from here."""
-        self._memory.groups -= 1
-        self.hold(-self.held)
-        self._memory = ItemMemory()
-
-    def hold(self, size: int) -> None:
-        """Counts so many bytes of memory more, or less."""
-        self.held += size
-        self._memory.used += size
-
-    @property
-    def room(self) -> int:
-        """About how many bytes of memory the group may take for further items."""
-        return self._memory.room(self.held)
-
-    # -- items ----------------------------------------------------------------------------------------
-
-    def take(self, item: Item) -> None:
-        """Reads an item that is on disk, later than all before; O(log items)."""
-        if self.state.take(item):
-            self.enter(item)
-
-    def out_of(self, fact: Value) -> JobDelivery | None:
-        """Returns the delivery that has a fact which is going; None if the fact is out to nobody."""
-        item = self._facts.get(key_of(fact)) if self._facts else None
-        return self.out.get(item.token) if item is not None else None
-
-    def enter(self, item: Item) -> None:
-        """Makes an item ready that is undone and out to nobody."""
-        self.size += item.size
-        self.hold(item_bytes(item))
-        if not item.is_message:
-            at = key_of(item.value)
-            earlier = self._facts.get(at)
-            if earlier is not None and not earlier.token:
-                self._pass_over(earlier)  # a fact that went and came again is worked on once
-            self._facts[at] = item
-        if self._key_at is None:
-            self._line_up(item)
-            return
-        item.key = self._key_at(item.value)
-        queue = self._keys.get(item.key)
-        if queue is None:
-            queue = self._keys[item.key] = KeyQueue()
-            self.hold(KEY_BYTES)
-        queue.waiting[item.at] = item
-        self._head(queue)
-
-    def _line_up(self, item: Item) -> None:
-        """Puts an item where members without an earlier claim to it find it."""
-        if item.due:
-            heappush(self._postponed, (item.due, item.at, item))
-        elif not self._fresh or self._fresh[-1][0] < item.at:
-            self._fresh.append((item.at, item))
-        else:
-            heappush(self._ready, (item.at, item))
-
-    def _head(self, queue: KeyQueue) -> None:
-        """Puts the first item of a key that is not out where the member that may get it finds it."""
-        item = queue.head
-        if item is None:
-            return
-        if item.due:
-            heappush(self._postponed, (item.due, item.at, item))
-        elif queue.out and queue.member is not None:
-            heappush(queue.member.keyed, (item.at, item))
-            self._stand(queue.member)
-        else:
-            heappush(self._ready, (item.at, item))
-
-    def come_due(self, wall: int) -> None:
-        """Gets ready the postponed items whose time has come; ``wall`` is in microseconds since 1970."""
-        while self._postponed and self._postponed[0][0] <= wall:
-            due, _, item = heappop(self._postponed)
-            if item.token or item.due != due or item.at not in self.state.undone:
-                continue
-            item.due = 0
-            if self._key_at is None:
-                heappush(self._ready, (item.at, item))
-            else:
-                self._head(self._keys[item.key])
-
-    @property
-    def next_due(self) -> int | None:
-        """The time at which the next postponed item is due."""
-        return self._postponed[0][0] if self._postponed else None
-
-    def _pass_over(self, item: Item) -> None:
-        """Counts an item as done, whose fact has gone."""
-        self.gone.append(item.at)
-        self.counts.gone += 1
-        self.state.done(item.at)
-        self._forget(item)
-
-    def _forget(self, item: Item) -> None:
-        """Forgets an item that is done."""
-        self.size -= item.size
-        self.hold(-item_bytes(item))
-        if not item.is_message and self._facts.get(at := key_of(item.value)) is item:
-            del self._facts[at]
-        queue = self._keys.get(item.key) if self._key_at is not None else None
-        if queue is None:
-            return
-        queue.forget(item)
-        if len(queue):
-            self._head(queue)
-        else:
-            del self._keys[item.key]
-            self.hold(-KEY_BYTES)
 
     # -- members --------------------------------------------------------------------------------------
 
@@ -261,29 +138,53 @@ class GroupCore:
 
     # -- handing out ----------------------------------------------------------------------------------
 
-    def assign(self) -> Iterator[JobDelivery]:
-        """Yields items as they are handed out, until no member has credit or no item is ready.
+    def assign(self, now: float = 0.0) -> Iterator[JobDelivery]:
+        """Yields items as they are handed out, until no member may have more or no item is ready; ``now`` is
+        in seconds of a monotonic clock.  O(members) more where the group limits what is out.
 
         The caller may stop after any delivery.
         """
-        idle = 0
-        while self._row and idle < len(self._row) and not self.options.paused:
-            if not (self._fresh or self._ready or self._alone or any(each.keyed for each in self._row)):
+        idle, options = 0, self.options
+        bound = (
+            Bound(options, self.members.values(), self.out) if options.most_out or options.exclusive else None
+        )
+        self.resumes = NEVER
+        while self._row and idle < len(self._row) and not options.paused:
+            if not (self._ready or self._alone or any(each.keyed for each in self._row)):
+                return
+            if options.rate and not self._may_now(options.rate, now):
                 return
             member = self._row.popleft()
             member.is_in_row = False
-            share = max(1, min(BATCH, (len(self._fresh) + len(self._ready)) // max(1, len(self.members))))
+            share = max(1, min(BATCH, len(self._ready) // max(1, len(self.members))))
             given = 0
             try:
-                while given < share and member.credit > 0:
+                while given < share and member.credit > 0 and (bound is None or bound.allows(member)):
+                    if options.rate and not self._may_now(options.rate, now):
+                        break
                     item = self._next(member)
                     if item is None:
                         break
                     given += 1
-                    yield self._hand_out(item, member)
+                    self._ready.handed_out()
+                    if options.rate and self._bucket is not None:
+                        self._bucket.take(now)
+                    delivery = self._hand_out(item, member)
+                    if bound is not None:
+                        bound.note(member)
+                    yield delivery
             finally:
                 self._stand(member)
             idle = 0 if given else idle + (member.credit > 0)
+
+    def _may_now(self, rate: float, now: float) -> bool:
+        """True if the rate allows a further item; else ``resumes`` says when."""
+        if self._bucket is None or self._bucket.rate != rate:
+            self._bucket = TokenBucket(rate, now)
+        if self._bucket.has(now):
+            return True
+        self.resumes = self._bucket.next_at
+        return False
 
     def _next(self, member: GroupMember) -> Item | None:
         """Returns the item that a member gets next."""
@@ -291,7 +192,7 @@ class GroupCore:
             last = self._alone.popleft()
             if self._is_ready(last) and self._is_next(last, member):
                 return last
-        while (item := self._pop(member)) is not None:
+        while (item := self._ready.pop(member.keyed)) is not None:
             if not self._is_ready(item) or not self._is_next(item, member):
                 continue
             if self._is_last(item) and member.out:
@@ -305,17 +206,8 @@ class GroupCore:
         """True if an item that has failed is in its last attempt."""
         return 0 < self.options.attempts <= item.attempts + 1 and item.attempts > 0
 
-    def _pop(self, member: GroupMember) -> Item | None:
-        """Takes the oldest item that a member may get; None if there is none."""
-        fresh, ready, keyed = self._fresh, self._ready, member.keyed
-        if keyed and not (fresh and fresh[0] < keyed[0]) and not (ready and ready[0] < keyed[0]):
-            return heappop(keyed)[1]
-        if ready and not (fresh and fresh[0] < ready[0]):
-            return heappop(ready)[1]
-        return fresh.popleft()[1] if fresh else None
-
     def _is_ready(self, item: Item) -> bool:
-        if item.token or item.due or self.state.undone.get(item.at) is not item:
+        if not self._waits(item):
             return False
         if item.is_message or self._holds(item.value):
             return True
@@ -331,7 +223,7 @@ class GroupCore:
             return False
         if queue.out and queue.member is not member:
             if queue.member is not None:
-                heappush(queue.member.keyed, (item.at, item))
+                heappush(queue.member.keyed, (self._ready.rank(item), item))
                 self._stand(queue.member)
             return False
         return True
@@ -355,15 +247,18 @@ class GroupCore:
     def adopt(self, at: At, token: int, member: GroupMember) -> JobDelivery | None:
         """Gives an item that a member says it has to that member, under a new token; None if it cannot.
 
-        It can if the item is undone and out to nobody, and the delivery was of an earlier term.
+        It can if the item is undone and out to nobody, and the delivery was of an earlier term; of an
+        exclusive group, if nothing is out to another member.  What is parked was given back.
         """
         item = self.state.undone.get(at)
-        if item is None or item.token or not self.state.least <= token < self._first:
+        if item is None or item.token or not self.state.least <= token < self._first or item.is_parked:
+            return None
+        if self.options.exclusive and len(self.out) > len(member.out):
             return None
         if self._key_at is not None and not self._is_next_of_key(item, member):
             return None
         self.counts.adopted += 1
-        item.due = 0
+        self._be_due(item)
         return self._hand_out(item, member)
 
     def _is_next_of_key(self, item: Item, member: GroupMember) -> bool:
@@ -477,6 +372,7 @@ class GroupCore:
         member = self._end(delivery)
         item = delivery.item
         item.token, item.due = 0, due
+        self.postponed += due > 0
         revoked: list[JobDelivery] = []
         if self._key_at is None:
             self._line_up(item)
@@ -502,8 +398,7 @@ class GroupCore:
             item.attempts += 1
             if 0 < self.options.attempts <= item.attempts:
                 return None
-            wait = self.options.backoff * 2.0 ** min(item.attempts - 1, 30)
-            after = max(after, min(wait, LONGEST_BACKOFF))
+            after = max(after, self.options.wait(item.attempts))
         return wall + round(after * 1_000_000) if after > 0 else 0
 
     @property

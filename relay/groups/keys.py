@@ -5,7 +5,7 @@ Always: the items that are out are the oldest of their key, and are all out to o
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 from relay.groups.members import GroupMember
@@ -18,12 +18,14 @@ class KeyQueue:
     Ordered tables: an item in the middle is removed in O(1), since clients choose what ends first.
     """
 
-    __slots__ = ("member", "out", "waiting")
+    __slots__ = ("levels", "member", "out", "waiting")
 
     def __init__(self) -> None:
         self.out: OrderedDict[At, Item] = OrderedDict()
         self.waiting: OrderedDict[At, Item] = OrderedDict()
         self.member: GroupMember | None = None
+        self.levels: Counter[int] = Counter()
+        """How many items wait of each level."""
 
     def __len__(self) -> int:
         return len(self.out) + len(self.waiting)
@@ -33,6 +35,22 @@ class KeyQueue:
         """The first item that is not out."""
         return next(iter(self.waiting.values()), None)
 
+    @property
+    def level(self) -> int:
+        """The highest level of the items that wait, which the first of them has in their place; O(levels)."""
+        return max(self.levels, default=0)
+
+    def add(self, item: Item) -> None:
+        """Adds an item behind the others."""
+        self.waiting[item.at] = item
+        self.levels[item.level] += 1
+
+    def _remove(self, item: Item) -> None:
+        del self.waiting[item.at]
+        self.levels[item.level] -= 1
+        if not self.levels[item.level]:
+            del self.levels[item.level]
+
     def in_order(self) -> Iterator[Item]:
         """Yields all items, the first first."""
         yield from self.out.values()
@@ -40,13 +58,14 @@ class KeyQueue:
 
     def hand_out(self, item: Item, member: GroupMember) -> None:
         """Notes that the first item that waits is out to a member."""
-        del self.waiting[item.at]
+        self._remove(item)
         self.out[item.at] = item
         self.member = member
 
     def forget(self, item: Item) -> None:
         """Removes an item that is done."""
-        (self.out if item.at in self.out else self.waiting).pop(item.at)
+        if self.out.pop(item.at, None) is None:
+            self._remove(item)
         if not self.out:
             self.member = None
 
@@ -62,5 +81,5 @@ class KeyQueue:
         return later
 
     def _wait_first(self, item: Item) -> None:
-        self.waiting[item.at] = item
+        self.add(item)
         self.waiting.move_to_end(item.at, last=False)

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, TypeAlias
 
-from relay.groups.state import At, Item
+from relay.groups.state import Item
+
+Rank: TypeAlias = tuple[int, ...]
+"""The order of items that are ready: their names, where there are levels behind the negative level."""
+
+LONGEST_BACKOFF: Final = 30.0
+"""Seconds to which the wait of a failed item doubles at most, unless the first wait is longer."""
+
+LEVELS: Final = 16
+"""How many levels of priority there are."""
 
 MEMBER_BYTES: Final = 4 << 20
 """About how many bytes of items may be out to one member; one item of any size may."""
@@ -20,7 +29,10 @@ class GroupOptions:
     """The options of a group; ``ack_within`` and ``backoff`` in seconds, 0 ``attempts`` mean no limit.
 
     ``paused`` says why nothing is handed out; it is empty while the group runs.  ``topic`` is the durable
-    topic whose items are divided; without one they are the facts and messages of the space.
+    topic whose items are divided; without one they are the facts and messages of the space.  At most
+    ``most_out`` items are out (0: no limit), and ``rate`` a second are handed out (0: no limit).
+    ``exclusive``: to one member at a time.  ``kinds`` are those of the items, ``priority`` is the capture
+    that has their level.
     """
 
     key: str | None = None
@@ -30,6 +42,31 @@ class GroupOptions:
     backoff: float = 0.1
     paused: str = ""
     topic: str = ""
+    backoffs: tuple[float, ...] = ()
+    """How long an item waits after each failed attempt, the last for all further ones; empty: ``backoff``,
+    and twice as long each time.  An older daemon, which does not know it, goes by ``backoff``, its first."""
+    most_out: int = 0
+    rate: float = 0.0
+    exclusive: bool = False
+    kinds: str = "+!"
+    priority: str | None = None
+
+    def wait(self, attempts: int) -> float:
+        """Returns the seconds that an item waits after so many failed attempts.
+
+        >>> GroupOptions().wait(3), GroupOptions(backoff=60.0).wait(3), GroupOptions(backoffs=(1, 9)).wait(3)
+        (0.4, 60.0, 9)
+        """
+        if self.backoffs:
+            return self.backoffs[min(attempts, len(self.backoffs)) - 1]
+        return min(self.backoff * 2.0 ** min(attempts - 1, 30), max(self.backoff, LONGEST_BACKOFF))
+
+
+ALWAYS: Final = frozenset(("key", "ack_within", "attempts", "window", "backoff", "paused"))
+"""The options that each definition has; it has another one only where that is not as usual, so that a group
+without those has the definition that it always had."""
+
+USUAL: Final = GroupOptions()
 
 
 class GroupMember:
@@ -56,7 +93,7 @@ class GroupMember:
         self.out: dict[int, JobDelivery] = {}
         self.size = 0
         """About how many bytes are out to the member."""
-        self.keyed: list[tuple[At, Item]] = []
+        self.keyed: list[tuple[Rank, Item]] = []
         """Items that only this member gets, since it has earlier ones of their key."""
         self.is_quiet = False
         """True after a deadline passed, until the member says anything: it gets nothing meanwhile."""
@@ -74,6 +111,11 @@ class GroupMember:
         """Takes everything from the member."""
         self.out, self.keyed, self.size = {}, [], 0
         self.is_alone = self.is_quiet = self.is_in_row = False
+
+    @property
+    def is_standing(self) -> bool:
+        """True if it may get items, as far as its connection and its deadlines are concerned."""
+        return not (self.is_quiet or self.is_ending)
 
     @property
     def credit(self) -> int:

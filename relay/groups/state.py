@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard
 
+from dataspace.steps import batched
 from index.values.values import Record, Value
 from relay.log.notes import Fields, Note, Register, RegisterRows
 
@@ -40,6 +41,11 @@ GROUP_ENDED: Final = "group-ended"
 UNDONE: Final = "group-undone"
 """The kind of note that has items that are undone again: the group, then each as in a checkpoint."""
 
+PARKED: Final = "group-parked"
+"""The kind of note, in snapshots alone, that has the parked items of a group: the group, then in one array
+epoch, position, time, failed attempts, when it is due, and the digest of the value for each.  An older
+program, which would lose them, does not read such a log."""
+
 READ: Final = "group-read"
 """The kind of note that moves the read position of the group of a topic: the group, epoch and position, and
 the items up to there that are undone and that no note or checkpoint before had, each as in a checkpoint."""
@@ -49,6 +55,11 @@ WITH_ITEMS: Final = frozenset((GROUP, UNDONE, READ))
 
 DEAD: Final = "dead"
 """The label of dead letters."""
+
+PARKED_CELLS: Final = 6
+
+ENDING: Final = 2
+"""What stands in a checkpoint in the place of ``is_message`` for an ending."""
 
 NOTED_ITEMS: Final = 256
 NOTED_BYTES: Final = 1 << 20
@@ -60,6 +71,7 @@ class Item:
 
     ``attempts`` counts failed deliveries; before ``due``, in microseconds since 1970, it is not handed out.
     ``origin`` is of an item of a topic: the time of its epoch there, and why a producer of that crashed.
+    ``is_ending`` of a fact that went: that is an event, as a message is, so ``is_message`` is true as well.
     """
 
     __slots__ = (
@@ -68,10 +80,14 @@ class Item:
         "due",
         "given",
         "holder",
+        "is_ending",
         "is_message",
+        "is_parked",
         "key",
+        "level",
         "origin",
         "size",
+        "stays",
         "time",
         "token",
         "value",
@@ -85,6 +101,7 @@ class Item:
         size: int = 0,
         *,
         is_message: bool,
+        is_ending: bool = False,
         attempts: int = 0,
         due: int = 0,
         origin: tuple[Value, str] | None = None,
@@ -94,6 +111,13 @@ class Item:
         self.time = time
         self.value = value
         self.is_message = is_message
+        self.is_ending = is_ending
+        self.is_parked = False
+        """True while ``value`` is its digest: it waits for long, and its row is read again then."""
+        self.stays = False
+        """True if its value may be in no row any more."""
+        self.level = 0
+        """Its priority, where the group has one."""
         self.attempts = attempts
         self.due = due
         self.token = 0
@@ -108,30 +132,35 @@ class Item:
 
     @property
     def kind(self) -> Value:
-        """``"fact"``, ``"message"``, or of a topic ``("item", time, crashed)``."""
+        """``"fact"``, ``"message"``, ``"ending"``, or of a topic ``("item", time, crashed)``."""
         if self.origin is not None:
             return ("item", *self.origin)
+        if self.is_ending:
+            return "ending"
         return "message" if self.is_message else "fact"
 
     @classmethod
     def of_kind(cls, at: At, time: int, value: Value, kind: Any) -> Item:
         """Returns the item whose ``kind`` this was."""
         origin = (kind[1], kind[2]) if isinstance(kind, tuple) else None
-        return cls(at, time, value, is_message=kind != "fact", origin=origin)
+        return cls(at, time, value, is_message=kind != "fact", is_ending=kind == "ending", origin=origin)
 
     def __lt__(self, other: Item) -> bool:
         return self.at < other.at
 
     def packed(self) -> Fields:
-        """Returns the item as it is in a checkpoint."""
-        packed = (*self.at, self.time, self.attempts, self.due, self.is_message, self.value)
+        """Returns the item as it is in a checkpoint.  An older program reads an ending as a message, which is
+        handed out whatever holds: that is right for it too."""
+        kind = ENDING if self.is_ending else self.is_message
+        packed = (*self.at, self.time, self.attempts, self.due, kind, self.value)
         return packed if self.origin is None else (*packed, self.origin)
 
     @classmethod
     def of(cls, packed: Any) -> Item:
         """Returns the item that ``packed`` was made of."""
-        epoch, position, time, attempts, due, is_message, value, *origin = packed
-        item = cls((epoch, position), time, value, is_message=is_message, attempts=attempts, due=due)
+        epoch, position, time, attempts, due, kind, value, *origin = packed
+        item = cls((epoch, position), time, value, is_message=bool(kind), attempts=attempts, due=due)
+        item.is_ending = kind == ENDING
         item.origin = origin[0] if origin else None
         return item
 
@@ -142,7 +171,19 @@ class GroupState:
     ``topic`` is the identity of the topic whose items are divided, 0 for facts and messages of the space.
     """
 
-    __slots__ = ("above", "failed", "is_live", "least", "name", "noted", "read", "saved", "topic", "undone")
+    __slots__ = (
+        "above",
+        "failed",
+        "is_live",
+        "least",
+        "name",
+        "noted",
+        "parked_after",
+        "read",
+        "saved",
+        "topic",
+        "undone",
+    )
 
     def __init__(self, name: str, read: At = (0, END), least: int = 0, topic: int = 0) -> None:
         self.name = name
@@ -158,13 +199,15 @@ class GroupState:
         self.saved = whole_before(read)
         """The epoch after which the log or the topic is needed: the read position of the newest checkpoint on
         disk."""
+        self.parked_after: int | None = None
+        """An epoch after which all parked items came, None if there are none: the log keeps their rows."""
         self.is_live = False
         """True if every epoch on disk is read: then ``GroupStates.fed`` says how far, for all such groups."""
 
     def become(self, other: GroupState) -> None:
         """Takes over the state that a checkpoint has, all of it."""
         self.is_live = False
-        for name in ("topic", "least", "undone", "above", "failed", "saved", "noted", "read"):
+        for name in ("topic", "least", "undone", "above", "failed", "saved", "noted", "read", "parked_after"):
             setattr(self, name, getattr(other, name))
 
     def is_undone(self, at: At) -> bool:
@@ -203,6 +246,21 @@ class GroupState:
         self.read = at  # once it is among the undone ones, else it would be lost with an error between
         self.failed.pop(at, None)
         return True
+
+    def park(self, item: Item, digest: bytes) -> None:
+        """Keeps the digest of an item in place of its value."""
+        item.value, item.size, item.is_parked = digest, 0, True
+        before = item.at[0] - 1
+        self.parked_after = before if self.parked_after is None else min(self.parked_after, before)
+
+    @property
+    def parked(self) -> list[Item]:
+        """The parked items; O(undone items) if there may be any."""
+        if self.parked_after is None:
+            return []
+        found = [item for item in self.undone.values() if item.is_parked]
+        self.parked_after = min([item.at[0] for item in found]) - 1 if found else None
+        return found
 
     def forget_above(self) -> None:
         """Forgets which items were done before they were read, as far as they are read."""
@@ -248,9 +306,9 @@ class GroupState:
         return (self.name, *upto, *[each.packed() for each in items])
 
     def checkpoint(self, fed: int) -> Fields:
-        """Returns the fields of a ``GROUP`` note; O(undone items)."""
+        """Returns the fields of a ``GROUP`` note, without what is parked; O(undone items)."""
         read = (fed, END) if self.is_live and fed >= self.read[0] else self.read
-        undone = tuple([item.packed() for item in self.undone.values()])
+        undone = tuple([item.packed() for item in self.undone.values() if not item.is_parked])
         above = tuple([part for at in sorted(self.above) if at > read for part in at])
         failed = tuple([(*at, *more) for at, more in sorted(self.failed.items()) if at > read])
         fields = (self.name, *read, self.least, undone, above, failed)
@@ -260,7 +318,7 @@ class GroupState:
 class GroupStates(dict[str, GroupState], Register):
     """The groups of a space, by their names; ``fed`` is the epoch to which live groups have read."""
 
-    KINDS = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE, READ))
+    KINDS = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE, READ, PARKED))
 
     fed = 0
 
@@ -305,6 +363,14 @@ class GroupStates(dict[str, GroupState], Register):
             name, epoch, position, *items = fields
             if (group := self.get(name)) is not None:
                 group.pass_to((epoch, position), [Item.of(packed) for packed in items])
+        elif kind == PARKED:
+            name, cells = fields
+            if (group := self.get(name)) is not None:
+                for epoch, position, time, attempts, due, digest in batched(cells, PARKED_CELLS):
+                    at = epoch, position
+                    item = Item(at, time, None, is_message=not digest, attempts=attempts, due=due)
+                    group.undone[at] = item
+                    group.park(item, digest)
         elif kind == GROUP_ENDED:
             for name in fields:
                 self.pop(name, None)
@@ -325,7 +391,9 @@ class GroupStates(dict[str, GroupState], Register):
 
     def needs_after(self) -> int | None:
         """Returns the epoch after which groups need the log; None where no group does."""
-        return min([group.saved for group in list(self.values()) if not group.topic], default=None)
+        groups = [group for group in list(self.values()) if not group.topic]
+        parked = [after for group in groups if (after := group.parked_after) is not None]
+        return min([group.saved for group in groups] + parked, default=None)
 
     def needs_of_topic(self, topic: int) -> int | None:
         """Returns the epoch after which groups need a topic, by its identity; None where none does."""
@@ -333,14 +401,26 @@ class GroupStates(dict[str, GroupState], Register):
 
     def saved(self, rows: Sequence[Any]) -> None:
         """Notes that checkpoints are on disk; a group that has begun anew since keeps its own."""
-        for name, epoch, position, least, *_ in rows:
+        for name, *place in rows:
             group = self.get(name)
-            if group is not None and group.least == least:
+            if group is None or len(place) == 1:  # what is parked
+                continue
+            epoch, position, least, *_ = place
+            if group.least == least:
                 group.saved = max(group.saved, whole_before((epoch, position)))
 
     def rows(self) -> list[RegisterRows]:
         """Returns the checkpoints of all groups, which nothing changes any more; O(undone items)."""
-        return [(GROUP, (group.checkpoint(self.fed),)) for group in self.values()]
+        rows: list[RegisterRows] = [(GROUP, (group.checkpoint(self.fed),)) for group in self.values()]
+        for group in self.values():
+            if parked := group.parked:
+                cells = [
+                    cell
+                    for item in parked
+                    for cell in (*item.at, item.time, item.attempts, item.due, item.value)
+                ]
+                rows.append((PARKED, ((group.name, tuple(cells)),)))
+        return rows
 
 
 def is_dead(fact: Value) -> TypeGuard[Record]:

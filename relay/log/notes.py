@@ -32,7 +32,7 @@ DERIVED: Final = "derived-messages"
 
 KINDS: Final = frozenset((ORIGIN, DERIVED)) | {
     *("session", "session-ended"),
-    *("group", "group-done", "group-again", "group-ended", "group-undone", "group-read"),
+    *("group", "group-done", "group-again", "group-ended", "group-undone", "group-read", "group-parked"),
 }
 """The kinds that this program reads (LOG.md).
 

@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from dataspace.errors import DeliveryLost, Refused
+from dataspace.kernel.changes import time_of
 from dataspace.steps import Steps, at_once
-from dataspace.wire.consuming import LONGEST_SECONDS, MOST_ATTEMPTS, ConsumeOptions
+from dataspace.wire.consuming import (
+    BACKOFF_ALLOWED,
+    LONGEST_SECONDS,
+    MOST_ATTEMPTS,
+    MOST_OUT,
+    MOST_RATE,
+    ConsumeOptions,
+    is_backoff,
+)
 from dataspace.wire.verbs import Arguments
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
+from relay.groups.state import Item
 from server.groups.consuming import given, may_divide
 from server.groups.space.dead import retrying
-from server.groups.space.definitions import alter, delete, joined, seek
+from server.groups.space.definitions import alter, backoff_of, delete, joined, seek
 from server.groups.space.group import StreamMember, WorkGroup, check_disk, stated
 from server.groups.space.part import GROUPS
 from server.groups.space.settling import check_source
@@ -39,8 +49,6 @@ STEP: Final = 32
 """Deliveries that are shown in one step of the lane."""
 
 MOST_WINDOW: Final = 100_000
-MOST_BACKOFF: Final = 3_600.0
-"""Seconds."""
 
 MOST_WHY: Final = 500
 """Characters of why a group is paused."""
@@ -225,9 +233,51 @@ def _status(peer: Peer, group: WorkGroup) -> dict[str, Value]:
     return status
 
 
+async def _peek(peer: Peer, arguments: Arguments) -> Value:
+    """Returns the status of a group, and up to ``most`` jobs that it has: those that are out come first."""
+    group = peer.hosted.parts[GROUPS].find(arguments["group"])
+    check_source(peer.permit, group.options.topic, group.pattern)
+    return await peer.build(_peeked(peer, group, arguments["most"]))
+
+
+def _peeked(peer: Peer, group: WorkGroup, most: int) -> Generator[None, None, Value]:
+    """Looks through what is out, then through the other undone items in their order, in steps of the lane."""
+    core = group.core
+    out = [each.item for each in islice(core.out.values(), most)]
+    others = (item for item in core.state.undone.values() if not item.token)
+    items = [*out, *islice(others, most - len(out))]
+    status = _status(peer, group) | {"postponed": core.postponed, "names": group.names}
+    status["next_due"] = None if (due := core.next_due) is None else time_of(due)
+    jobs: list[Value] = []
+    for start in range(0, len(items), STEP):
+        jobs += [_seen(peer, group, item) for item in items[start : start + STEP]]
+        yield
+    return Map(status | {"jobs": tuple(jobs)})
+
+
+def _seen(peer: Peer, group: WorkGroup, item: Item) -> Value:
+    """Returns an item as a peek shows it; the value of a parked one is in the log alone."""
+    seen: dict[str, Value] = {"epoch": item.at[0], "position": item.at[1], "attempts": item.attempts}
+    seen |= (
+        {"captures": None} if item.is_parked else {"kind": item.kind, "captures": group.matches(item.value)}
+    )
+    delivery = group.core.out.get(item.token)
+    if delivery is not None:
+        who = _name_of(delivery.member, is_whole=peer.permit.inspects)
+        return Map(seen | {"state": "out", "member": who, "seconds_left": _seconds_left(delivery)})
+    if item.due:
+        return Map(seen | {"state": "postponed", "due": time_of(item.due)})
+    return Map(seen | {"state": "waiting"})
+
+
+def _seconds_left(delivery: JobDelivery) -> float | None:
+    """Returns the seconds to the deadline of a delivery; None if its member has not taken it."""
+    return max(0.0, delivery.deadline - trio.current_time()) if delivery.is_taken else None
+
+
 def _shown(peer: Peer, delivery: JobDelivery) -> Value:
     item = delivery.item
-    taken = None if not delivery.is_taken else max(0.0, delivery.deadline - trio.current_time())
+    taken = _seconds_left(delivery)
     who = _name_of(delivery.member, is_whole=peer.permit.inspects)
     return (*item.at, delivery.token, delivery.attempt, who, taken, item.value)
 
@@ -292,32 +342,44 @@ _ALTERABLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "ack_within": (0.001, LONGEST_SECONDS, "seconds"),
     "attempts": (0, MOST_ATTEMPTS, "attempts"),
     "window": (1, MOST_WINDOW, "items"),
-    "backoff": (0, MOST_BACKOFF, "seconds"),
+    "most_out": (0, MOST_OUT, "items"),
+    "rate": (0, MOST_RATE, "items a second"),
 }
+_OTHERS: Final = ("backoff", "exclusive")
 """The options of a group that change: the least and the greatest value, and the unit."""
 
 
 def _altered(options: GroupOptions, wanted: Value) -> GroupOptions:
     if not isinstance(wanted, Map):
         raise Refused("bad-request", f"options are a map, got {wanted!r:.60}")
-    changed: dict[str, float] = {}
+    changed: dict[str, Any] = {}
     for name, value in wanted.pairs():
+        if name == "backoff":
+            if value is None or not is_backoff(value):
+                raise Refused("bad-request", f"backoff is {BACKOFF_ALLOWED}, got {value!r:.60}")
+            changed |= backoff_of(value)
+            continue
+        if name == "exclusive":
+            if not isinstance(value, bool):
+                raise Refused("bad-request", f"exclusive is true or false, got {value!r:.60}")
+            changed["exclusive"] = value
+            continue
         if name not in _ALTERABLE:
-            raise Refused(
-                "bad-request", f"{name!r:.40} is no option that changes, there are {', '.join(_ALTERABLE)}"
-            )
+            names = ", ".join([*_ALTERABLE, *_OTHERS])
+            raise Refused("bad-request", f"{name!r:.40} is no option that changes, there are {names}")
         least, most, unit = _ALTERABLE[str(name)]
         kind = type(getattr(options, str(name)))
         is_number = isinstance(value, int) or (kind is float and isinstance(value, float))
         if isinstance(value, bool) or not is_number or not least <= value <= most:  # type: ignore[operator]  # a number
             raise Refused("bad-request", f"{name!s} is {least:g} to {most:g} {unit}, got {value!r:.60}")
         changed[str(name)] = kind(value)
-    return replace(options, **changed)  # type: ignore[arg-type]  # each of its kind
+    return replace(options, **changed)
 
 
 VERBS: Final[Mapping[str, Verb]] = {
     "take": _take,
     "settle": _settle,
     "groups": _groups,
+    "peek": _peek,
     "group-alter": _alter,
 }

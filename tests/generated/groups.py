@@ -12,16 +12,18 @@ from typing import Any, Final
 
 from dataspace.errors import Refused
 from index.values.values import Record, Value
-from relay.groups.core import LONGEST_BACKOFF, Cell, GroupCore
-from relay.groups.members import GroupMember, GroupOptions, JobDelivery
-from relay.groups.state import AGAIN, DONE, GROUP, UNDONE, At, GroupState, GroupStates, Item, done_fields
+from relay.groups.core import Cell, GroupCore
+from relay.groups.members import LONGEST_BACKOFF, GroupMember, GroupOptions, JobDelivery
+from relay.groups.state import AGAIN, DONE, UNDONE, At, GroupState, GroupStates, Item, done_fields
 from tests.generated.jobs import (
     Again,
     Begin,
     Come,
     Done,
+    Fall,
     Go,
     HandOut,
+    Hear,
     Join,
     Keep,
     Leave,
@@ -46,11 +48,12 @@ class Difference(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """One item as the list has it."""
+    """One item as the list has it; what ends a fact is an ending, which is handed out as a message is."""
 
     at: At
     value: Record
     is_message: bool
+    is_ending: bool = False
     place: int = 0
     """Its place among those of its key: that in the log, until it was a dead letter."""
     is_read: bool = False
@@ -72,6 +75,16 @@ class Job:
     def key(self) -> Value:
         return self.value.fields[0]
 
+    @property
+    def level(self) -> int:
+        level = self.value.fields[1]
+        assert isinstance(level, int)
+        return level
+
+    def item(self) -> Item:
+        """Returns the item as it is read."""
+        return Item(self.at, 0, self.value, is_message=self.is_message, is_ending=self.is_ending)
+
 
 @dataclass(eq=False)
 class Member:
@@ -80,6 +93,7 @@ class Member:
     member: GroupMember
     in_flight: int
     is_alone: bool = False
+    is_silent: bool = False
 
 
 class GroupRun:
@@ -104,20 +118,32 @@ class GroupRun:
         """The item of each fact that was entered last."""
         self.newest = 0
         self.places = 0
+        self.given: list[float] = []
+        """When jobs were handed out since the start, in seconds."""
         self.states = GroupStates()
         self.states[NAME] = GroupState(NAME)
-        ((_, (self.saved,)),) = self.states.rows()
+        self.saved = self.states.rows()
         self.core = self._made()
 
     def _made(self) -> GroupCore:
-        options = GroupOptions(key="key" if self.options.is_keyed else None, attempts=self.options.attempts)
+        wanted = self.options
+        options = GroupOptions(
+            key="key" if wanted.is_keyed else None,
+            attempts=wanted.attempts,
+            most_out=wanted.most_out,
+            rate=wanted.rate,
+            exclusive=wanted.exclusive,
+            backoffs=wanted.backoffs,
+        )
         key_at: Callable[[Any], Hashable] | None = (lambda value: value.fields[0]) if options.key else None
+        level_at: Callable[[Any], int] | None = (lambda value: value.fields[1]) if wanted.levels else None
         return GroupCore(
             self.states[NAME],
             term=self.term,
             options=options,
             holds=lambda value: value in self.held,
             key_at=key_at,
+            level_at=level_at,
             handed_before=lambda at: at[0] <= self.begun,
         )
 
@@ -133,7 +159,11 @@ class GroupRun:
                 if keeps_up:
                     self._read(len(self.rows))
             case Go(key, number):
-                self.held.discard(_fact(key, number))
+                self._go(_fact(key, number))
+            case Fall(name, is_gone):
+                self._fall(name, is_gone)
+            case Hear(name):
+                self._hear(name)
             case Read(count):
                 self._read(count)
             case Join(name, in_flight):
@@ -177,12 +207,21 @@ class GroupRun:
             self.jobs[job.at] = job
             self.rows.append(job)
 
+    def _go(self, fact: Record) -> None:
+        if fact in self.held:
+            self.held.discard(fact)
+            if self.options.endings:
+                self.epoch += 1
+                job = Job((self.epoch, 0), fact, is_message=True, is_ending=True)
+                self.jobs[job.at] = job
+                self.rows.append(job)
+
     def _read(self, count: int) -> None:
         for job in self.rows[self.read : self.read + count]:
             if job.at[0] <= self.deleted:
                 raise Difference(f"{job.at} was not read, and the log is deleted up to {self.deleted}")
             self.read += 1
-            self.core.take(Item(job.at, 0, job.value, is_message=job.is_message))
+            self.core.take(job.item())
             if not job.is_read:
                 job.is_read = True
                 if job.is_open:
@@ -230,6 +269,17 @@ class GroupRun:
         before = self.members.get(name)
         self.members[name] = Member(member, in_flight, before is not None and before.is_alone)
 
+    def _fall(self, name: str, is_gone: bool) -> None:
+        if name in self.members:
+            self.members[name].is_silent = True
+            member = self.members[name].member
+            member.is_ending, member.is_quiet = member.is_ending or is_gone, True
+
+    def _hear(self, name: str) -> None:
+        if name in self.members and not self.members[name].member.is_ending:
+            self.members[name].is_silent = False
+            self.core.heard(self.members[name].member)
+
     def _leave(self, name: str, is_ended: bool) -> None:
         member = self.members.pop(name, None)
         if member is None:
@@ -265,7 +315,7 @@ class GroupRun:
         while not is_over:  # what was behind another of its key may be due as well
             is_over = True
             self._come_due()
-            for delivery in self.core.assign():
+            for delivery in self.core.assign(self._now):
                 is_over = False
                 self._pass_over()
                 self._check(delivery, "handed out")
@@ -281,14 +331,18 @@ class GroupRun:
                 raise Difference(f"{said}, {self._why(job, name)}")
             if len(self._out(name)) >= member.in_flight:
                 raise Difference(f"{said}, which has no room")
+            if why := self._bound(name):
+                raise Difference(f"{said}, {why}")
             if self._is_alone(name) or (self._is_last(job) and self._out(name)):
                 raise Difference(
                     f"{said} beside {[each.at for each in self._out(name)]}, one in its last attempt"
                 )
-            older = [each for each in self._open() if each.at < job.at and self._may_get(each, name)]
-            older = [each for each in older if not each.due and not self._is_last(each)]
-            if older and not self._is_last(job):
-                raise Difference(f"{said} before {older[0].at}, which is older")
+            first = [each for each in self._open() if self._rank(each) < self._rank(job)]
+            first = [each for each in first if self._may_get(each, name)]
+            first = [each for each in first if not each.due and not self._is_last(each)]
+            if first and not self._is_last(job):
+                raise Difference(f"{said} before {first[0].at}, which comes first")
+            self.given.append(self._now)
         if delivery.attempt != job.attempts + 1:
             raise Difference(f"{said} as attempt {delivery.attempt}, it has failed {job.attempts} times")
         if delivery.token <= self.newest:
@@ -298,6 +352,43 @@ class GroupRun:
         self.former.append((job, job.token))
         if self._is_last(job):
             member.is_alone = True
+
+    @property
+    def _now(self) -> float:
+        return self.wall / 1_000_000
+
+    def _others_have_some(self, name: str) -> bool:
+        return any(each.is_out and each.holder != name for each in self.jobs.values())
+
+    def _rank(self, job: Job) -> tuple[int, At]:
+        """The order of jobs; each sixteenth hand-out gets the oldest of all."""
+        if not self.options.levels or len(self.given) % 16 == 15:
+            return 0, job.at
+        mine = [each for each in self._of_key(job) if not each.is_out] if self.options.is_keyed else [job]
+        return -max((each.level for each in mine), default=job.level), job.at
+
+    def _bound(self, name: str) -> str:
+        """Says why the group as a whole gives nothing more to a member; empty if it may."""
+        options, counts = self.options, {each: len(self._out(each)) for each in self.members}
+        total = sum(each.is_out for each in self.jobs.values())
+        standing = [each for each, member in self.members.items() if not member.is_silent]
+        if name not in standing:
+            return "which is silent"
+        if options.exclusive and (name != standing[0] or total > counts[name]):
+            return "which is not the one"
+        if options.most_out:
+            left = options.most_out - (total - sum(counts[each] for each in standing))
+            rounds, more = _dealt([self.members[each].in_flight for each in standing], max(0, left))
+            beyond = sum(counts[each] > rounds for each in standing)
+            if total >= options.most_out:
+                return f"and {total} are out"
+            if counts[name] > rounds or (counts[name] == rounds and beyond >= more):
+                return f"which has {counts[name]}, and its share is {rounds}"
+        burst = max(1.0, options.rate / 10)
+        for place, at in enumerate(self.given if options.rate else ()):
+            if len(self.given) - place + 1 > burst + options.rate * (self._now - at) + 1e-6:
+                return f"after {len(self.given) - place} others within {self._now - at:.3f} s"
+        return ""
 
     def _open(self) -> Iterator[Job]:
         """Yields what is to be done, as far as it is read."""
@@ -344,6 +435,12 @@ class GroupRun:
 
     def _come_due(self) -> None:
         self.core.come_due(self.wall)
+        while self.core.to_read:
+            item = self.core.to_read.popleft()
+            if item.is_parked and self.core.state.undone.get(item.at) is item and item.at[0] <= self.deleted:
+                raise Difference(f"{item.at} is parked, and the log is deleted up to {self.deleted}")
+            self.core.unpark(item, self.jobs[item.at].item())
+        self._pass_over()
         for job in self._open():
             before = self._of_key(job) if self.options.is_keyed else []
             is_first = all(each.is_out for each in before[: before.index(job)]) if before else True
@@ -364,7 +461,7 @@ class GroupRun:
             out = self._out(name)
             mine = [each for each in self._open() if self._may_get(each, name)]
             mine = [each for each in mine if not (out and self._is_last(each))]
-            if mine and len(out) < member.in_flight and not member.is_alone:
+            if mine and len(out) < member.in_flight and not (member.is_alone or self._bound(name)):
                 raise Difference(f"{name} waits, and may get {mine[0].at}")
 
     def _keep(self, name: str, place: int) -> None:
@@ -374,7 +471,12 @@ class GroupRun:
         may = (
             job.is_open and job.is_read and not job.is_out
             and token < self.term << 32 and self._is_next(job, name)
+            and not (self.options.exclusive and self._others_have_some(name))
         )  # fmt: skip
+        item = self.core.state.undone.get(job.at)
+        may = (
+            may and item is not None and not item.is_parked
+        )  # it was given back, and cannot be left with him
         delivery = self.core.adopt(job.at, token, self.members[name].member)
         if (delivery is not None) != may:
             raise Difference(f"{name} {'may' if may else 'may not'} keep {job.at} by token {token}")
@@ -440,7 +542,7 @@ class GroupRun:
         job = self.jobs[delivery.item.at]
         if blame:
             job.attempts += 1
-            after = max(after, min(BACKOFF * 2.0 ** (job.attempts - 1), LONGEST_BACKOFF))
+            after = max(after, self._wait(job.attempts))
         due = self.core.fails(delivery, self.wall, after=after, blame=blame)
         is_dead = blame and 0 < self.options.attempts <= job.attempts
         if (due is None) != is_dead:
@@ -465,21 +567,30 @@ class GroupRun:
             )
         for each in (job, *later):
             self._take_back(each)
+        if self.options.parks and self.core.may_park(delivery.item, self.wall):
+            self.core.park(delivery.item)
         if blame or due:
             job.noted = job.attempts, due
             self._note(AGAIN, (NAME, *job.at, job.attempts, due))
 
+    def _wait(self, attempts: int) -> float:
+        if waits := self.options.backoffs:
+            return waits[-1] if attempts > len(waits) else waits[attempts - 1]
+        return min(BACKOFF * 2.0 ** (attempts - 1), LONGEST_BACKOFF)
+
     def _retry(self) -> None:
         dead = [each for each in self.jobs.values() if each.is_dead and each.is_read]
-        items = [Item(each.at, 0, each.value, is_message=each.is_message) for each in dead]
+        items = [each.item() for each in dead]
         note = (NAME, *[each.packed() for each in items])
         self._note(UNDONE, note)
         self.states.apply(UNDONE, note)
         for job in dead:
             job.is_dead, job.is_open, job.attempts, job.due, job.noted = False, True, 0, 0, (0, 0)
+            job.token, job.holder = 0, ""  # a delivery from before its death counts no more
             item = self.core.state.undone.get(job.at)
             if item is None:
                 raise Difference(f"{job.at} is a dead letter no more, and is not undone")
+            item.stays = True
             self.core.enter(item)
             self._enter(job)
 
@@ -492,8 +603,9 @@ class GroupRun:
         if self.core.gone:
             self._note(DONE, done_fields(NAME, self.core.gone))
             self.core.gone = []
-        ((_, (self.saved,)),) = self.states.rows()
-        self.states.saved([self.saved])
+        self.saved = self.states.rows()
+        for _, rows in self.saved:
+            self.states.saved(rows)
         self.notes = []
         for job in self.jobs.values():
             if job.is_read:
@@ -503,11 +615,12 @@ class GroupRun:
 
     def _start(self) -> None:
         self.core.close()
+        self.given = []
         self.members, self.term, self.begun = {}, self.term + 1, self.epoch
         self.latest, self.newest = {}, self.term << 32
         self.states = GroupStates()
-        self.states.apply(GROUP, self.saved)
-        for kind, fields in self.notes:
+        saved = [(kind, fields) for kind, rows in self.saved for fields in rows]
+        for kind, fields in [*saved, *self.notes]:
             self.states.apply(kind, fields)
         state = self.states[NAME]
         self.read = sum(each.at <= state.read for each in self.rows)
@@ -532,6 +645,17 @@ def failure(program: Program) -> str | None:
         except Exception as error:  # noqa: BLE001  # whatever the group raises is a difference
             return f"{number}: {error if isinstance(error, Difference) else repr(error)}"
     return None
+
+
+def _dealt(wanted: list[int], most: int) -> tuple[int, int]:
+    """Deals one by one, in rounds, to those who want more: how many rounds were whole, and how many got
+    one in the last."""
+    rounds = 0
+    while most and (want := sum(each > rounds for each in wanted)):
+        if want > most:
+            return rounds, most
+        rounds, most = rounds + 1, most - want
+    return rounds, 0
 
 
 def _fact(key: str, number: int) -> Record:

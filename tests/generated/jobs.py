@@ -18,10 +18,21 @@ PLACES: Final = 4
 
 
 class Options(NamedTuple):
-    """The options of the group, with which a program begins; without them it has no key and no limit."""
+    """The options of the group, with which a program begins; without them it has no key and no limit.
+
+    With ``levels`` the number of a job is its priority; with ``parks`` values of jobs that wait for long are
+    read again.  Endings are jobs of groups with a key.
+    """
 
     is_keyed: bool = False
     attempts: int = 0
+    most_out: int = 0
+    rate: float = 0.0
+    exclusive: bool = False
+    levels: bool = False
+    endings: bool = False
+    backoffs: tuple[float, ...] = ()
+    parks: bool = False
 
 
 class Come(NamedTuple):
@@ -56,6 +67,19 @@ class Leave(NamedTuple):
 
     member: str
     is_ended: bool
+
+
+class Fall(NamedTuple):
+    """A member gets nothing: its connection is gone, or a deadline is over."""
+
+    member: str
+    is_gone: bool
+
+
+class Hear(NamedTuple):
+    """A member whose deadline was over says something."""
+
+    member: str
 
 
 class HandOut(NamedTuple):
@@ -116,6 +140,8 @@ Operation: TypeAlias = (
     | Read
     | Join
     | Leave
+    | Fall
+    | Hear
     | HandOut
     | Begin
     | Done
@@ -133,20 +159,39 @@ def draw(seed: int) -> Program:
     """Returns the program of a seed."""
     random = Random(f"jobs {seed}")
     options = Options(random.random() < 0.5, random.choice((0, 0, 2, 3)))
+    if random.random() < 0.6:
+        options = _further(random, options)
+    if random.random() < 0.1:
+        options = Options(attempts=options.attempts, backoffs=(20.0,), levels=options.levels, parks=True)
     keeps_up = random.choice((1.0, 0.9, 0.5))
     starts = random.choice((0, 0, 2, 5))
     joins = [Join(each, random.choice((1, 2, 4))) for each in MEMBERS[: random.randint(1, 3)]]
     weights = {
         _come: 10, _go: 3, _read: 4, _join: 3, _leave: 3, _hand_out: 12, _begin: 6, _done: 10, _again: 8,
         _retry: 2, _pass: 5, _save: 2, _start: starts, _keep: starts * 2,
+        _fall: random.choice((0, 0, 2)), _hear: 1,
     }  # fmt: skip
-    kinds = random.choices(list(weights), list(weights.values()), k=random.randint(10, 50))
+    length = random.randint(100, 200) if random.random() < 0.05 else random.randint(10, 50)
+    kinds = random.choices(list(weights), list(weights.values()), k=length)
     drawn = [kind(random, keeps_up) for kind in kinds]
     drawn_out = [
         [each, *[HandOut()] * (isinstance(each, (Come, Join, Pass)) and random.random() < 0.5)]
         for each in drawn
     ]
     return (options, *joins, *[each for some in drawn_out for each in some])
+
+
+def _further(random: Random, options: Options) -> Options:
+    """Returns options with some of those that most groups do not have."""
+    return options._replace(
+        most_out=random.choice((0, 0, 1, 2, 3, 5)),
+        rate=random.choice((0.0, 0.0, 0.0, 1.0, 5.0, 30.0)),
+        exclusive=random.random() < 0.2,
+        levels=random.random() < 0.4,
+        endings=options.is_keyed and random.random() < 0.4,
+        backoffs=random.choice(((), (), (0.2, 30.0), (20.0,))),
+        parks=random.random() < 0.5,
+    )
 
 
 def less(operation: Operation) -> Iterator[Operation]:
@@ -156,8 +201,12 @@ def less(operation: Operation) -> Iterator[Operation]:
             yield from [Come((*rows[:at], *rows[at + 1 :]), keeps_up) for at in range(len(rows))]
         case Done(member, cells) if len(cells) > 1:
             yield from [Done(member, (*cells[:at], *cells[at + 1 :])) for at in range(len(cells))]
-        case Options(True, attempts):
-            yield Options(False, attempts)
+        case Options():
+            usual = Options()
+            for name in Options._fields:
+                if getattr(operation, name) != getattr(usual, name):
+                    without = operation._replace(**{name: getattr(usual, name)})
+                    yield without if without.is_keyed else without._replace(endings=False)
 
 
 def _come(random: Random, keeps_up: float) -> Operation:
@@ -206,8 +255,16 @@ def _retry(_random: Random, _: float) -> Operation:
     return Retry()
 
 
+def _fall(random: Random, _: float) -> Operation:
+    return Fall(random.choice(MEMBERS), random.random() < 0.5)
+
+
+def _hear(random: Random, _: float) -> Operation:
+    return Hear(random.choice(MEMBERS))
+
+
 def _pass(random: Random, _: float) -> Operation:
-    return Pass(random.choice((0.03, 0.1, 0.2, 2.0)))
+    return Pass(random.choice((0.03, 0.1, 0.2, 2.0, 31.0)))
 
 
 def _save(_random: Random, _: float) -> Operation:

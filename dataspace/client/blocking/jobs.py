@@ -44,6 +44,7 @@ class BlockingJob(BlockingOnly, Blocking[Job]):
     again = waiting(Job.again)
     dead = waiting(Job.dead)
     extend = waiting(Job.extend)
+    cause = waiting(Job.cause)
 
     def __enter__(self) -> Self:
         """Begins a block at whose end the job is done, unless it is settled.

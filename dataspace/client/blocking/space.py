@@ -189,6 +189,7 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
     send = waiting(RemoteSpace.send)
     sync = waiting(RemoteSpace.sync)
     status = waiting(RemoteSpace.status)
+    peek = waiting(RemoteSpace.peek)
     request = waiting(RemoteSpace.request)
     end_topic = waiting(RemoteSpace.end_topic)
     put = waiting(RemoteSpace.put)

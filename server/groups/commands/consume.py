@@ -139,5 +139,6 @@ def _facts(printed: bytes) -> list[Value]:
 def _epoch_of(job: Job) -> EpochChanges:
     """Returns a job as the change that it is."""
     rows, names = [job.captures], tuple(job.named)
-    came, sent = ([], rows) if job.is_message else (rows, [])
-    return EpochChanges(job.epoch, job.micros, job.epoch, names, came, sent, [])
+    is_fact = not (job.is_message or job.is_ending)
+    came, sent, went = [rows if one else [] for one in (is_fact, job.is_message, job.is_ending)]
+    return EpochChanges(job.epoch, job.micros, job.epoch, names, came, sent, went)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import RETRACT
-from dataspace.kernel.changes import Epoch
+from dataspace.kernel.changes import REMOVED, Epoch
 from dataspace.wire.consuming import ConsumeOptions, Start
 from index.patterns.patterns import capture_names, matcher
 from index.patterns.text import parse_pattern, unparse_pattern
@@ -34,6 +33,13 @@ HELD: Final = 1 << 40
 has so many."""
 
 
+OF_A_GROUP: Final = (
+    *("key", "ack_within", "attempts", "most_out", "backoff", "rate", "exclusive", "kinds", "priority"),
+)
+"""What a member may state about its group; all but ``FIXED`` can be changed."""
+
+FIXED: Final = frozenset(("key", "kinds", "priority"))
+
 ITEM: Final = parse_pattern("$item")
 """What a group of a topic divides without a pattern: all items, each with itself as its capture."""
 
@@ -54,6 +60,22 @@ async def joined(groups: SpaceGroups, options: ConsumeOptions, account: Account 
     return group
 
 
+def chosen_by(options: ConsumeOptions) -> GroupOptions:
+    """Returns the options of a group that a member makes with these."""
+    stated = {name: value for name in OF_A_GROUP if (value := getattr(options, name)) is not None}
+    if "ack_within" in stated:
+        stated["ack_within"] = float(stated["ack_within"])
+    return GroupOptions(**stated | backoff_of(stated.pop("backoff", None)), topic=options.topic or "")
+
+
+def backoff_of(wanted: Any) -> dict[str, Any]:
+    """Returns the options that a wanted backoff is: a number that doubles, or a list of waits."""
+    if wanted is None:
+        return {}
+    waits = tuple(map(float, wanted)) if isinstance(wanted, tuple) else ()
+    return {"backoff": waits[0] if waits else float(wanted), "backoffs": waits}
+
+
 async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account | None) -> WorkGroup:
     """Makes a group, whose definition may still be on its way to the disk.
 
@@ -69,14 +91,15 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
         raise Refused("limit", f"{len(groups.by_name)} groups, the limit is limits.groups={limit}")
     if account is not None:
         account.check("groups")
-    chosen = GroupOptions(key=options.key, topic=options.topic or "")
-    if options.ack_within is not None:
-        chosen = replace(chosen, ack_within=float(options.ack_within))
-    if options.attempts is not None:
-        chosen = replace(chosen, attempts=options.attempts)
+    chosen = chosen_by(options)
     names = capture_names(pattern)
-    if options.key is not None and options.key not in names:
-        raise Refused("bad-request", f"key={options.key!r} is no capture of the pattern, which has {names}")
+    for option, name in (("key", chosen.key), ("priority", chosen.priority)):
+        if name is not None and name not in names:
+            said = f"{option}={name!r} is no capture of the pattern, which has {names}"
+            raise Refused("bad-request", said)
+    if REMOVED in chosen.kinds and chosen.key is None:
+        said = "endings need a key, else an ending and what comes after it may be with two members at once"
+        raise Refused("bad-request", f"kinds={chosen.kinds!r}: {said}")
     hosted = groups.hosted
     topic = groups.topics.find(chosen.topic) if chosen.topic else None
     if topic is not None:
@@ -280,8 +303,11 @@ def _check_same(groups: SpaceGroups, group: WorkGroup, options: ConsumeOptions) 
             f"group {group.name!r} divides {unparse_pattern(group.pattern):.200}, not "
             f"{unparse_pattern(options.pattern):.200}",
         )
-    for name in ("key", "ack_within", "attempts"):
-        wanted, has = getattr(options, name), getattr(group.options, name)
-        if wanted is not None and wanted != has:
-            more = "" if name == "key" else "; `dataspace groups alter` changes it, without it a member joins"
-            raise Refused("group-differs", f"group {group.name!r} has {name}={has!r}, not {wanted!r}{more}")
+    for name in OF_A_GROUP:
+        wanted, stands = getattr(options, name), getattr(group.options, name)
+        if name == "backoff":
+            stands = group.options.backoffs or stands
+        if wanted is not None and wanted != stands:
+            more = "" if name in FIXED else "; `dataspace groups alter` changes it, without it a member joins"
+            said = f"group {group.name!r} has {name}={stands!r}, not {wanted!r}{more}"
+            raise Refused("group-differs", said)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 
 import trio
 
-from dataspace.kernel.changes import Epoch
+from dataspace.kernel.changes import ADDED, MESSAGE, REMOVED, Epoch
 from index.values.positions import class_of
 from index.values.values import Value
 from relay.groups.memory import VALUE_FACTOR
@@ -180,26 +180,33 @@ class Feeding:
         for position, value in enumerate([*added, *messages]):
             self._at = (number, position)
             offered = 1
+            is_message = position >= len(added)
+            kind = MESSAGE if is_message else ADDED
             for group in self.of(value):
                 offered += 1
                 try:
-                    if self._takes(group, (number, position), value):
-                        is_message = position >= len(added)
+                    if kind in group.kinds and self._takes(group, (number, position), value):
                         group.core.take(Item((number, position), time, value, size, is_message=is_message))
                         self._touched(group)
                 except Exception as error:  # noqa: BLE001  # a ``StepFence`` costs as much as this
                     self._stop(group, "take", error)
             self._at = (number, position + 1)
             yield offered
-        for value in removed:
+        for position, value in enumerate(removed, len(added) + len(messages)):
+            self._at = (number, position)
             offered = 1
             for group in self.of(value):
                 offered += 1
                 try:
+                    if REMOVED in group.kinds and self._takes(group, (number, position), value):
+                        item = Item(self._at, time, value, size, is_message=True, is_ending=True)
+                        group.core.take(item)
+                        self._touched(group)
                     if (delivery := group.core.out_of(value)) is not None and not delivery.member.is_ending:
                         cast("StreamMember", delivery.member).mark(("gone", delivery.token))
                 except Exception as error:  # noqa: BLE001  # as above
                     self._stop(group, "gone", error)
+            self._at = (number, position + 1)
             yield offered
 
     def _takes(self, group: WorkGroup, at: At, value: Value) -> bool:

@@ -19,7 +19,7 @@ from index.patterns.events import Captures
 from index.patterns.patterns import capture_names, matcher, skeleton
 from index.values.values import Map, Record, Value, key as key_of
 from relay.groups.core import GroupCore
-from relay.groups.members import GroupMember, GroupOptions, JobDelivery
+from relay.groups.members import ALWAYS, LEVELS, USUAL, GroupMember, GroupOptions, JobDelivery
 from relay.groups.memory import ItemMemory, item_bytes
 from relay.groups.state import At, GroupState, Item, is_dead, whole_before
 from relay.topics.steps import StepLog
@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 OWNER: Final = "group:"
 """The prefix of the owners of groups."""
+
+MOST_POSTPONED: Final = 100_000
+"""Items that may wait until they are due beside those of the window."""
 
 WINDOW_BYTES: Final = 16 << 20
 """About how many bytes of undone items a group takes into memory; one item of any size it does."""
@@ -69,6 +72,7 @@ class WorkGroup:
         "_hosted",
         "_key",
         "_memory",
+        "_priority",
         "awaited",
         "begun",
         "cannot_read",
@@ -77,6 +81,7 @@ class WorkGroup:
         "defined",
         "failure",
         "step_log",
+        "kinds",
         "matches",
         "name",
         "names",
@@ -112,6 +117,9 @@ class WorkGroup:
         self._hosted = hosted
         self._memory = memory
         self._key = options.key
+        self._priority = options.priority
+        self.kinds = options.kinds
+        """Which rows it divides: ``+``, ``-`` and ``!``, as changes have them."""
         self.begun = 0
         """The epoch at which the daemon began to lead it; 0 for a group that was made since."""
         self.core = self._new_core(options)
@@ -151,7 +159,7 @@ class WorkGroup:
     def _new_core(self, options: GroupOptions, first: int = 0) -> GroupCore:
         index = self._hosted.space.index
         for item in self.state.undone.values():
-            item.size = item.size or len(pack(item.value))
+            item.size = 0 if item.is_parked else item.size or len(pack(item.value))
             item.token = 0
         return GroupCore(
             self.state,
@@ -159,6 +167,7 @@ class WorkGroup:
             options=options,
             holds=lambda value: bool(index.count(value)),
             key_at=None if options.key is None else self._key_at,
+            level_at=None if options.priority is None else self._level_at,
             first=first,
             memory=self._memory,
             handed_before=self._handed_before,
@@ -213,10 +222,18 @@ class WorkGroup:
         assert row is not None and self._key is not None  # the value is an item, the group has a key
         return key_of(row[self.names.index(self._key)])
 
+    def _level_at(self, value: Value) -> int:
+        """Returns the priority of a value: no integer is 0, and one out of bounds the nearest level."""
+        row = self.matches(value)
+        assert row is not None and self._priority is not None  # as above
+        level = row[self.names.index(self._priority)]
+        return max(0, min(LEVELS - 1, level)) if isinstance(level, int) and level.__class__ is int else 0
+
     def enter_again(self, items: Iterable[At]) -> None:
         """Queues items again, which the state has as undone."""
         for at in items:
             item = self.state.undone[at]
+            item.stays = True
             item.size = len(pack(item.value))
             self.core.enter(item)
 
@@ -243,11 +260,29 @@ class WorkGroup:
             return 0 if self.step_log is None else max(0, self.step_log.completed_durable - self.pending_to)
         return 0 if self.state.is_live else max(0, self._hosted.commits.durable - self.state.read[0])
 
+    def park(self, item: Item) -> None:
+        """Leaves the place of a postponed item alone in memory, once such items are half of the window."""
+        half = self.core.postponed >= self.options.window // 2 or self.core.size >= WINDOW_BYTES // 2
+        if half and self.core.may_park(item, self._hosted.clock()):
+            self.core.park(item)
+
+    @property
+    def wants_values(self) -> bool:
+        """True if values of parked items are due, and there is room for them, or nothing else is ready."""
+        core = self.core
+        if not core.to_read:
+            return False
+        return not core.has_ready or (core.size < WINDOW_BYTES and self.room > 0)
+
     @property
     def is_full(self) -> bool:
-        """True if as many items are undone as the group takes at once, or as the memory of all allows."""
+        """True if as many items are undone as the group takes at once, or as the memory of all allows.
+
+        Those that wait until they are due do not count to the window, else an hour of failures would fill it.
+        """
+        undone, postponed = len(self.state.undone), self.core.postponed
         return (
-            len(self.state.undone) >= self.options.window
+            undone >= self.options.window + min(postponed, MOST_POSTPONED)
             or self.core.size >= WINDOW_BYTES
             or self.core.room + self.pending_bytes <= 0
         )
@@ -285,8 +320,9 @@ def defines(fact: Value, name: str) -> TypeGuard[Record]:
 
 
 def stated(options: GroupOptions) -> Map:
-    """Returns options as a definition has them; one of the facts of the space names no topic."""
-    return Map({name: value for name, value in asdict(options).items() if name != "topic" or value})
+    """Returns options as a definition has them: of those that not each group has, what is not as usual."""
+    usual, values = asdict(USUAL), asdict(options)
+    return Map({name: value for name, value in values.items() if name in ALWAYS or value != usual[name]})
 
 
 def redefine(hosted: HostedSpace, group: WorkGroup, options: GroupOptions) -> None:

@@ -236,6 +236,7 @@ class SpaceGroups(SettledGroups):
         times = [
             next(iter(taken.values())).deadline for g in self.by_name.values() if (taken := g.core.taken)
         ]
+        times += [g.core.resumes for g in self.by_name.values()]
         times.append(self._look_again)
         if self._due < NEVER:
             times.append(now + (self._due - wall) / 1e6)
@@ -272,9 +273,16 @@ class SpaceGroups(SettledGroups):
                 break
             left -= 1
             self._expire(group, delivery)
+        if group.core.resumes <= now:
+            group.core.resumes = float(
+                "inf"
+            )  # else it is looked at again and again while nothing is handed out
+            self.touched(group)
         if (due := group.core.next_due) is not None and due <= wall:
             self.touched(group)
             group.core.come_due(wall)
+        if group.wants_values:
+            self.behind.set()
         return left
 
     def deliver(self, first: WorkGroup | None = None) -> None:
@@ -321,7 +329,7 @@ class SpaceGroups(SettledGroups):
         """
         with StepFence(self, group, "hand_out"):
             if left > 0:
-                for delivery in group.core.assign():
+                for delivery in group.core.assign(trio.current_time()):
                     cast("StreamMember", delivery.member).give(group, delivery)
                     left -= 1 + delivery.item.size // HANDED_BYTES
                     if left <= 0:
@@ -335,9 +343,13 @@ class SpaceGroups(SettledGroups):
         """Notes what handing out has found, and what the group has room for."""
         if group.core.gone:
             self.note_gone(group)
+        if group.wants_values:
+            self.behind.set()
         if not group.state.is_live and not group.is_full:
             (self.topics_moved if group.options.topic else self.behind).set()
         if (due := group.core.next_due) is not None and due < self._due:
+            self.wake()
+        if group.core.resumes < self._planned:
             self.wake()
 
     def is_touched(self, group: WorkGroup) -> bool:

@@ -10,14 +10,16 @@ none is taken twice; epochs count as lost only where the archive answers, and la
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from itertools import islice
 from typing import Final
 
 import trio
 
 from dataspace.errors import Closed, Refused
+from dataspace.kernel.changes import ADDED, MESSAGE, REMOVED
 from relay.groups.memory import item_bytes
-from relay.groups.state import END, Item
+from relay.groups.state import END, At, Item
 from relay.log.reader import LogReader
 from relay.store.errors import LogDamaged, LogFailed
 from server.groups.space.failures import StepFence
@@ -36,6 +38,9 @@ PORTION_LEAST: Final = 16 << 10
 """Bytes of memory that the items of a portion may take however little room there is, so that a segment is not
 read for each item."""
 
+VALUES: Final = 256
+"""Rows of parked items that are read again at once."""
+
 TAKEN: Final = 32
 """Items that are taken in one step."""
 
@@ -51,7 +56,9 @@ async def read_behind(groups: SpaceGroups) -> None:
             groups.behind = trio.Event()
             try:
                 for group in list(groups.by_name.values()):
-                    if group.state.is_live or group.options.topic or group.failure or group in waiting:
+                    if group.options.topic or group.failure or group in waiting:
+                        continue
+                    if group.state.is_live and not group.wants_values:
                         continue
                     if await _tried(groups, group) is not None:
                         waiting.add(group)
@@ -95,9 +102,14 @@ async def _tried(groups: SpaceGroups, group: WorkGroup) -> Exception | None:
 
 
 async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
-    """Reads until a group is full or live."""
+    """Reads until a group is full or live, and has the values that it wants."""
     hosted = groups.hosted
-    while groups.by_name.get(group.name) is group and not (group.state.is_live or group.failure):
+    while groups.by_name.get(group.name) is group and not group.failure:
+        if group.wants_values:
+            await _read_values(groups, group)
+            continue
+        if group.state.is_live:
+            return
         await hosted.lane.work(groups).do(take_pending(group))
         groups.moved.unpark_all()
         groups.touched(group)
@@ -116,11 +128,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
                     _portion, hosted.leading.log, group, after, durable
                 )
         except Refused as refusal:
-            if refusal.code != "epoch-gone":
-                raise
-            if hosted.settings.retention.archived:
-                await trio.to_thread.run_sync(_look_into_archive, hosted.leading.log)
-            oldest = hosted.leading.log.oldest
+            oldest = await _oldest_after(groups, refusal)
             if group.core is core and group.pending_to == after < oldest - 1:
                 skip(groups, group, oldest)
             continue
@@ -129,6 +137,65 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
             group.read(items)
             group.pending_to = upto
         hosted.flush()
+
+
+async def _oldest_after(groups: SpaceGroups, refusal: Refused) -> int:
+    """Returns the oldest epoch that there is, once epochs are refused as gone; raises any other refusal."""
+    if refusal.code != "epoch-gone":
+        raise refusal
+    hosted = groups.hosted
+    if hosted.settings.retention.archived:
+        await trio.to_thread.run_sync(_look_into_archive, hosted.leading.log)
+    return hosted.leading.log.oldest
+
+
+async def _read_values(groups: SpaceGroups, group: WorkGroup) -> None:
+    """Reads the rows of some parked items again, which are due, and makes these items ready."""
+    hosted, core = groups.hosted, group.core
+    some = list(islice(core.to_read, VALUES))
+    places = sorted([item.at for item in some if item.is_parked])
+    rows: dict[At, Item] = {}
+    try:
+        async with hosted.lane.work(groups):
+            rows = await trio.to_thread.run_sync(_rows, hosted.leading.log, group, places)
+    except Refused as refusal:
+        oldest = await _oldest_after(groups, refusal)
+        places = [at for at in places if at[0] < oldest]
+        if not places:
+            return
+        logger.error("group %r: the epochs of %d postponed items were deleted", group.name, len(places))
+        groups.lost(group, places[0][0], places[-1][0])
+    if group.core is not core:
+        return
+    asked = set(places)
+    for item in some:
+        core.to_read.popleft()
+        if item.at in asked:
+            core.unpark(item, rows.get(item.at))
+        elif item.is_parked:
+            core.to_read.append(item)
+    groups.touched(group)
+    groups.deliver()
+    hosted.flush()
+
+
+def _rows(log: LogReader, group: WorkGroup, places: Sequence[At]) -> dict[At, Item]:
+    """Returns the items at these places, which ascend, as far as their rows are there; blocks.
+
+    Each segment is read once.
+    """
+    found: dict[At, Item] = {}
+    wanted, read = set(places), 0
+    for epoch, _ in places:
+        for segment in log.segments(epoch - 1, epoch) if epoch > read else ():
+            share = len(segment.body) // max(1, segment.changes)
+            for number, time, added, messages, _ in segment.changes_after(epoch - 1, segment.last):
+                for position, value in enumerate([*added, *messages]):
+                    at = number, position
+                    if at in wanted and group.matches(value) is not None:
+                        found[at] = Item(at, time, value, share, is_message=position >= len(added))
+            read = max(read, segment.last)
+    return found
 
 
 def take_pending(group: WorkGroup) -> Generator[None, None, None]:
@@ -154,11 +221,17 @@ def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[l
     room = max(PORTION_LEAST, group.room)
     for segment in log.segments(after, upto):
         share = len(segment.body) // max(1, segment.changes)
-        for number, time, added, messages, _ in segment.changes_after(last, upto):
-            for position, value in enumerate([*added, *messages]):
+        for number, time, added, messages, removed in segment.changes_after(last, upto):
+            endings = len(added) + len(messages)
+            rows = [*added, *messages, *(removed if REMOVED in group.kinds else ())]
+            for position, value in enumerate(rows):
                 if (number, position) > read and group.matches(value) is not None:
-                    is_message = position >= len(added)
-                    found.append(Item((number, position), time, value, share, is_message=is_message))
+                    is_message, is_ending = position >= len(added), position >= endings
+                    if (REMOVED if is_ending else MESSAGE if is_message else ADDED) not in group.kinds:
+                        continue
+                    item = Item((number, position), time, value, share, is_message=is_message)
+                    item.is_ending = is_ending
+                    found.append(item)
                     room -= item_bytes(found[-1])
                     if len(found) >= PORTION_ITEMS or room <= 0:
                         return found, max(after, number - 1)

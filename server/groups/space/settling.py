@@ -190,6 +190,8 @@ class SettledGroups(FedGroups):
         if due is None:
             due = self.hosted.clock() + round(DEAD_SECONDS * 1e6)
         later = core.give_back(delivery, due=due)
+        if due:
+            group.park(item)
         self.revoke([delivery, *later] if tells else later)
         if blame or due:
             self.queue_note(of_group(AGAIN, (group.name, *item.at, item.attempts, due)))
