@@ -3,8 +3,8 @@
 Where items have levels, those of the highest are first, and of these the oldest; but of ``TURNS`` hand-outs
 one gets the oldest item of all, so that an item of a low level waits a bounded number of hand-outs.
 
-Always: an item that is ready is here, or is kept for the member that has earlier items of its key; an entry
-that is no longer right is passed over.
+Always: an item that is ready is here by the rank that it has, or is kept for the member that has earlier items
+of its key.  Its rank only rises while it waits: then it is here again, and its other entry comes too late.
 """
 
 from __future__ import annotations
@@ -93,11 +93,9 @@ class ReadyItems:
 
     def _pop_highest(self, keyed: list[tuple[Rank, Item]]) -> Item | None:
         again = self._again
-        while keyed or again:
-            rank, item = heappop(keyed if keyed and not (again and again[0] < keyed[0]) else again)
-            if self._is_ready(item) and rank == self.rank(item):  # else it is here with its present rank
-                return item
-        return None
+        if not keyed and not again:
+            return None
+        return heappop(keyed if keyed and not (again and again[0] < keyed[0]) else again)[1]
 
     def _pop_oldest(self, keyed: list[tuple[Rank, Item]]) -> Item | None:
         oldest = self._oldest

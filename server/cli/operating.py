@@ -162,6 +162,15 @@ CONSUME: Final = Command("consume", "take jobs of a group, which divides what ma
         option("--ack-within TIME", "time for a job, until it goes to another member (default 30s)"),
         option("--attempts N", "failed attempts after which a job is a dead letter, 0 for no limit"
                " (default 5)", type=a.number),
+        option("--backoff TIMES", "wait after a failed attempt: one time, which doubles (default 0.1s, up to"
+               " 30s), or several such as 1s,5s,30s, the last for all further attempts"),
+        option("--most-out N", "jobs that are out to all members together, 0 for no limit (default)",
+               type=a.number),
+        option("--rate N", "jobs that are handed out in a second, 0 for no limit (default)", type=float),
+        flag("--exclusive", "one member at a time gets jobs; the next takes over"),
+        option("--kinds KINDS", "what is divided: + facts that appear, - facts that go (needs --key),"
+               " ! messages (default +!); write --kinds=-"),
+        option("--priority NAME", "a capture: jobs of a higher level, 0 to 15, come first"),
         JSON_LINES,
         option("--count N", "end after N jobs", type=a.count),
     ),
@@ -278,9 +287,9 @@ OPERATING: Final = (
     ),
     Command("groups", "show groups that divide work, and change one", "groups.commands.groups:groups",
         (
-            word("VERB", "list, out, pause, resume, alter, retry, seek or delete", name="verb", nargs="?",
-                 default="list",
-                 choices=["list", "out", "pause", "resume", "alter", "retry", "seek", "delete"]),
+            word("VERB", "list, out, peek, pause, resume, alter, retry, seek or delete", name="verb",
+                 nargs="?", default="list",
+                 choices=["list", "out", "peek", "pause", "resume", "alter", "retry", "seek", "delete"]),
             word("NAME", "the group", name="name", nargs="?"),
             word("PLACE", "of seek: an epoch, a time, or now; of retry: a pattern of jobs", name="place",
                  nargs="?"),
@@ -290,9 +299,16 @@ OPERATING: Final = (
             option("--attempts N", "of alter: failed attempts after which a job is dead; 0: never",
                    type=a.number),
             option("--window N", "of alter: undone jobs that the daemon takes into memory", type=a.number),
-            option("--backoff TIME", "of alter: wait after a job's first failed attempt"),
+            option("--backoff TIMES", "of alter: wait after a job's first failed attempt, which doubles; or"
+                   " several such as 1s,5s,30s"),
+            option("--most-out N", "of alter: jobs that are out to all members together; 0: no limit",
+                   type=a.number),
+            option("--rate N", "of alter: jobs that are handed out in a second; 0: no limit", type=float),
+            option("--exclusive", "of alter: whether one member at a time gets jobs", choices=["yes", "no"]),
+            option("--most N", "of peek: jobs that are shown (default 100)", type=a.number),
         ),
         epilog="dataspace groups list NAME shows that group alone; out NAME shows which member has which job;"
+        " peek NAME what waits as well;"
         " seek NAME EPOCH begins anew with that epoch; retry NAME hands out dead letters again.",
     ),
     Command("top", "draw the daemon and its sessions on a terminal, again and again", "cli.lasting.top:top",

@@ -43,6 +43,7 @@ class GroupFigures:
     out: int = 0
     undone: int = 0
     dead: int = 0
+    dead_part: float = 0.0
     oldest_seconds: float = 0.0
     behind: int = 0
     counts: GroupCounts = field(default_factory=GroupCounts)
@@ -61,6 +62,7 @@ def figures_of(hosted: HostedSpace) -> GroupFigures:
         figures.out += len(group.core.out)
         figures.undone += len(group.state.undone)
         figures.dead += group.dead
+        figures.dead_part = max(figures.dead_part, group.dead / max(1, hosted.limits.group_dead))
         figures.oldest_seconds = max(figures.oldest_seconds, group.oldest_seconds)
         figures.behind = max(figures.behind, group.behind)
         figures.counts.add(group.core.counts)

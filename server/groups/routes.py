@@ -1,4 +1,5 @@
-"""``POST …/groups/{group}/take``, ``…/done`` and ``…/again``: jobs of a group for programs without a session.
+"""``POST …/groups/{group}/take``, ``…/done`` and ``…/again``: jobs of a group for programs without a session;
+``GET …/groups/{group}`` looks at them.
 
 A job that was taken by a request goes to another member when its time is over, unless it is settled.
 
@@ -130,11 +131,37 @@ def _deliveries(body: dict[str, object]) -> Value:
     return tuple(read_deliveries(body, "deliveries", MOST_IN_FLIGHT))
 
 
+async def peek(daemon: DaemonState, asked: Asked) -> Response:
+    """Returns the status of a group and jobs that it has, none of which is taken."""
+    async with inner_session(daemon, asked.caller, asked.space) as session:
+        arguments: dict[str, Value] = {"group": asked.values["group"], "most": asked.values.get("most", 100)}
+        answer = await session.request("peek", arguments)
+    assert isinstance(answer, Map)  # by WIRE.md
+    names, jobs = answer["names"], answer["jobs"]
+    assert isinstance(names, tuple) and isinstance(jobs, tuple)  # as above
+    named = tuple(map(str, names))
+    status = {str(name): to_json(value) for name, value in answer.pairs() if name != "jobs"}
+    return _json(status | {"jobs": [_peeked(named, each) for each in jobs if isinstance(each, Map)]})
+
+
+def _peeked(names: tuple[str, ...], job: Map) -> dict[str, object]:
+    row = job["captures"]
+    captures = captures_json(names, row) if isinstance(row, tuple) else None
+    return {str(name): to_json(value) for name, value in job.pairs()} | {"captures": captures}
+
+
 def _json(answer: object) -> Response:
     return Response(orjson.dumps(answer) + b"\n", media_type="application/json")
 
 
 ROUTES: Final = (
+    Row(
+        "GET",
+        f"{IN_SPACE}/groups/{{group}}",
+        "a group and the jobs that it has, without taking any",
+        peek,
+        (*PARAMETERS, Parameter("most", "jobs that are shown, at most 10 000 (default 100)", kind="number")),
+    ),
     Row(
         "POST",
         f"{IN_SPACE}/groups/{{group}}/take",

@@ -184,7 +184,7 @@ def draw(seed: int) -> Program:
 def _further(random: Random, options: Options) -> Options:
     """Returns options with some of those that most groups do not have."""
     return options._replace(
-        most_out=random.choice((0, 0, 1, 2, 3, 5)),
+        most_out=random.choice((0, 0, 1, 2, 4, 5)),
         rate=random.choice((0.0, 0.0, 0.0, 1.0, 5.0, 30.0)),
         exclusive=random.random() < 0.2,
         levels=random.random() < 0.4,
@@ -212,7 +212,7 @@ def less(operation: Operation) -> Iterator[Operation]:
 def _come(random: Random, keeps_up: float) -> Operation:
     rows = [
         (random.choice(KEYS), random.randrange(3), random.random() < 0.6)
-        for _ in range(random.choice((1, 1, 2, 3)))
+        for _ in range(random.choice((1, 1, 1, 2, 3, 6)))
     ]
     return Come(tuple(sorted(rows, key=lambda each: each[2])), random.random() < keeps_up)
 

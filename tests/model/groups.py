@@ -23,7 +23,7 @@ At: TypeAlias = tuple[int, int]
 
 
 class Epoch(NamedTuple):
-    """What an epoch adds, sends and removes; a row's position is that among what it adds and then sends."""
+    """What an epoch adds, sends and removes; a row's position is that among all of these, in this order."""
 
     number: int
     added: Sequence[Value]
@@ -93,6 +93,8 @@ class GroupHistory:
     told: list[Told] = field(default_factory=list)
     key: Callable[[Value], Hashable] | None = None
     reports: list[Report] = field(default_factory=list)
+    kinds: str = "+!"
+    """What is an item: facts that come (``+``), facts that go (``-``), messages (``!``)."""
     is_whole: bool = True
     """False if the daemon was started again meanwhile: of an item of before it does not know whose it was."""
 
@@ -110,6 +112,7 @@ class Items:
 
     def __init__(self, history: GroupHistory) -> None:
         self._captures = history.captures
+        self._kinds = history.kinds
         self._begun: At | None = None
         self._facts: dict[Hashable, At] = {}
         """The latest item of each fact."""
@@ -132,12 +135,14 @@ class Items:
         match entry:
             case Epoch(number, added, messages, removed):
                 self.number = number
-                for position, value in enumerate((*added, *messages)):
-                    at = number, position
-                    if self._begun is None or at <= self._begun or self._captures(value) is None:
+                kinds = "+" * len(added) + "!" * len(messages) + "-" * len(removed)
+                for position, value in enumerate((*added, *messages, *removed)):
+                    at, kind = (number, position), kinds[position]
+                    is_taken = self._begun is not None and at > self._begun and kind in self._kinds
+                    if not is_taken or self._captures(value) is None:
                         continue
                     self.values[at] = value
-                    if position < len(added):
+                    if kind == "+":
                         if (before := self._facts.get(key(value))) in self.gone:
                             self.back.add(before)
                         self._facts[key(value)] = at

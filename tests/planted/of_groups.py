@@ -41,8 +41,6 @@ OF_THE_CORE: Final[Rows] = {
             "item.is_message or self._holds(item.value)",
             "True",
         ),
-        ("fact-that-came-again-twice", "GroupCore.enter", "self._pass_over(earlier)", "pass"),
-        ("postponed-at-once", "GroupCore.come_due", "self._postponed[0][0] <= wall", "True"),
         ("attempts-without-end", "GroupCore.fails", "0 < self.options.attempts <= item.attempts", "False"),
         ("attempt-not-counted", "GroupCore.fails", "item.attempts += 1", "pass"),
         ("member-waits-after-giving-back", "GroupCore.give_back", "self._stand(member)", "pass"),
@@ -56,8 +54,8 @@ OF_THE_CORE: Final[Rows] = {
         (
             "adopted-from-this-term",
             "GroupCore.adopt",
-            "item is None or item.token or not self.state.least <= token < self._first",
-            "item is None or item.token",
+            "item is None or item.token or not self.state.least <= token < self._first or item.is_parked",
+            "item is None or item.token or item.is_parked",
         ),
         (
             "adopted-from-a-key-of-another-member",
@@ -72,11 +70,54 @@ OF_THE_CORE: Final[Rows] = {
             "blame and (delivery.is_taken or not is_next_failed)",
             "blame",
         ),
+        ("adopted-beside-the-one", "GroupCore.adopt", "len(self.out) > len(member.out)", "False"),
+        ("rate-of-a-batch", "GroupCore.assign", "self._bucket.take(now)", "pass"),
+        ("bound-of-the-last-look", "GroupCore.assign", "bound.note(member)", "pass"),
+    ],
+    "relay.groups.items": [
+        ("fact-that-came-again-twice", "GroupItems._enter_fact", "self._pass_over(earlier)", "pass"),
+        ("postponed-at-once", "GroupItems.come_due", "self._postponed[0][0] <= wall", "True"),
+        ("key-of-its-first-level", "GroupItems._level_of", "self._keys[item.key].level", "item.level"),
+        (
+            "parked-fact-that-came-again-twice",
+            "GroupItems._enter_fact",
+            "self._parked.get(digest_of(item.value))",
+            "None",
+        ),
+        ("parked-without-its-digest", "GroupItems.park", "self._parked[digest] = item", "pass"),
+        ("parked-beyond-the-log", "GroupItems.may_park", "item.at[0] > self.state.saved", "True"),
+        ("parked-after-a-start-twice", "GroupItems._enter_parked", "self._pass_over(earlier)", "pass"),
+    ],
+    "relay.groups.ready": [
         (
             "given-back-to-the-end",
-            "GroupCore._line_up",
+            "ReadyItems.add",
             "not self._fresh or self._fresh[-1][0] < item.at",
             "True",
+        ),
+        ("level-without-a-bound", "ReadyItems.pop", "self._turn >= TURNS - 1", "False"),
+        (
+            "oldest-but-for-its-keys",
+            "ReadyItems._pop_oldest",
+            "oldest and oldest[0][0] < mine[1].at",
+            "oldest",
+        ),
+    ],
+    "relay.groups.allowance": [
+        ("share-of-the-silent", "Bound.__init__", "each.is_standing", "True"),
+        ("share-of-all-at-once", "Bound.allows", "mine < self._level", "True"),
+        ("out-of-those-that-left", "Bound.allows", "out < self._most", "True"),
+        (
+            "two-at-a-time",
+            "Bound.allows",
+            "member is not self._active or out > mine",
+            "member is not self._active",
+        ),
+        (
+            "bucket-without-a-bound",
+            "TokenBucket.has",
+            "min(self._most, self._left + (now - self._at) * self.rate)",
+            "self._left + (now - self._at) * self.rate",
         ),
     ],
     "relay.groups.keys": [
@@ -95,6 +136,19 @@ OF_THE_CORE: Final[Rows] = {
         ("log-kept-for-no-group", "GroupStates.needs_after", None, "return None"),
         ("done-notes-shifted", "done_fields", "epoch - before", "epoch"),
         ("dead-for-good", "GroupState.revive", "each.at not in self.undone", "False"),
+        ("parked-lost-at-a-start", "GroupStates.rows", "group.parked", "()"),
+        (
+            "log-not-kept-for-parked",
+            "GroupStates.needs_after",
+            "[group.saved for group in groups] + parked",
+            "[group.saved for group in groups]",
+        ),
+        (
+            "postponement-unread",
+            "GroupState.postpone",
+            "item.attempts, item.due = attempts, due",
+            "item.attempts = attempts",
+        ),
     ],
 }
 """What hands out jobs, and what a log says of them: in memory, without a daemon."""
@@ -113,6 +167,12 @@ ROWS: Final[Rows] = {
             "Feeding._offers",
             "enumerate([*added, *messages])",
             "enumerate([*added, *messages], 1)",
+        ),
+        (
+            "endings-counted-from-the-facts",
+            "Feeding._offers",
+            "enumerate(removed, len(added) + len(messages))",
+            "enumerate(removed, len(added))",
         ),
         ("full-group-misses-a-row", "Feeding._takes", "self._has_fallen_behind(group, at)", "pass"),
         (
@@ -183,6 +243,7 @@ ROWS: Final[Rows] = {
         ("read-messages-are-facts", "_portion", "position >= len(added)", "False"),
         ("live-before-the-end", "_read_on", "group.pending_to >= durable", "True"),
         ("pending-items-lost", "take_pending", "not group.is_full", "False"),
+        ("read-endings-are-messages", "_portion", "position >= endings", "False"),
     ],
     "server.groups.space.groups": [
         ("handed-out-twice", "SpaceGroups._join", "core.give_back(delivery)", "pass"),

@@ -56,6 +56,7 @@ GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied", "closin
 async def work(actor: Actor) -> None:
     """Takes jobs until the life ends."""
     pattern, key, attempts = _options(actor.world)
+    further = further_options(actor.world)
     habits = _Habits.of(actor, can_bury=attempts > 0)
     grace: dict[str, Any] = {"grace": GRACE} if habits.is_graced else {}
     async with actor.connected(owner=f"worker{actor.part.rank}", **grace) as space:
@@ -69,6 +70,7 @@ async def work(actor: Actor) -> None:
                     in_flight=in_flight,
                     ack_within=ACK_WITHIN,
                     attempts=attempts,
+                    **further,
                 ) as jobs:
                     await _narrow(actor, space)
                     async for job in jobs:
@@ -220,7 +222,7 @@ def note_told(actor: Actor, group: str, job: dataspace.Job) -> None:
 async def give_back(actor: Actor, group: str, job: dataspace.Job, *, after: float, blame: bool) -> None:
     """Gives a job back, unless it is lost; notes that if a daemon has said so, and no line broke."""
     era = job.member.era
-    wait = max(after, BACKOFF * 2.0 ** (job.attempt - 1)) if blame else after
+    wait = max(after, _wait(actor.world, group, job.attempt)) if blame else after
     told = Told((job.epoch, job.position), job.token, attempt=job.attempt + blame)
     given = GivenBack(told, trio.current_time() + wait)
     try:
@@ -291,6 +293,7 @@ def misdone(world: World) -> Iterator[str]:
         handed_out(world.told[GROUP]),
         (lambda value: value.fields[0]) if key else None,  # type: ignore[union-attr]  # a record
         world.reports[GROUP],
+        kinds=further_options(world).get("kinds", "+!"),
         is_whole=world.starts == 1,
     )
     yield from misreported(history, world.entries, GROUP, "worked")
@@ -362,3 +365,24 @@ def _options(world: World) -> tuple[str, str | None, int]:
     random = world.random("key")
     key = random.choice((None, "who"))
     return random.choice(PATTERNS), key, random.choice((0, 0, 2))
+
+
+def further_options(world: World) -> dict[str, Any]:
+    """Returns the options of the group of a life that most groups do not have."""
+    random, (_, key, _) = world.random("further options"), _options(world)
+    options: dict[str, Any] = {
+        "most_out": random.choice((None, None, 1, 2, 5)),
+        "exclusive": random.choice((None, None, None, True)),
+        "backoff": random.choice((None, None, (0.1, 0.5), (0.3,), (0.2, 12.0))),
+        "rate": random.choice((None, None, None, 20.0, 200.0)),
+        "priority": random.choice((None, None, "n")),
+        "kinds": random.choice(("+-!", "-", None, None)) if key else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _wait(world: World, group: str, attempts: int) -> float:
+    """Returns how long a job waits after so many failed attempts."""
+    if group == GROUP and (waits := further_options(world).get("backoff")) is not None:
+        return float(waits[min(attempts, len(waits)) - 1])
+    return float(BACKOFF * 2.0 ** (attempts - 1))

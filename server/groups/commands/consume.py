@@ -28,6 +28,16 @@ AGAIN: Final = 75
 """The status of a command whose job is to be tried again without blame (EX_TEMPFAIL)."""
 
 
+def waits(text: str) -> float | tuple[float, ...]:
+    """Returns the seconds in one time, or in several.
+
+    >>> waits("1.5s"), waits("1s,2m")
+    (1.5, (1.0, 120.0))
+    """
+    times = tuple([duration(each) for each in text.split(",")])
+    return times if "," in text else times[0]
+
+
 async def consume(args: argparse.Namespace) -> int:
     """Takes jobs of a group until interrupted, or until ``--count`` of them."""
     if args.results and not args.execute:
@@ -44,6 +54,12 @@ async def consume(args: argparse.Namespace) -> int:
             ack_within=duration(args.ack_within) if args.ack_within else None,
             attempts=args.attempts,
             topic=args.topic,
+            most_out=args.most_out,
+            backoff=None if args.backoff is None else waits(args.backoff),
+            rate=args.rate,
+            exclusive=args.exclusive or None,
+            kinds=args.kinds,
+            priority=args.priority,
         ) as jobs,
     ):
         note(f"group {args.group}: waiting for jobs, Ctrl-C ends")

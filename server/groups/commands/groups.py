@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from dataspace.errors import UsageError
@@ -16,8 +16,10 @@ from server.cli.connecting import connect_short
 from server.cli.once.sessions import aligned, since_text
 from server.cli.output import counted, json_line, say, write
 from server.config.units import duration
+from server.groups.commands.consume import waits
 
 COLUMNS: Final = ("group", "members", "out", "undone", "dead", "oldest", "behind", "state", "pattern")
+PEEK: Final = ("job", "state", "failed", "member", "in", "item")
 OUT: Final = ("job", "attempt", "member", "left", "item")
 
 Fields = Mapping[str, Value]
@@ -31,6 +33,8 @@ def groups(args: argparse.Namespace) -> int:
         raise UsageError(f"which group? dataspace groups {args.verb} NAME; dataspace groups lists them")
     if args.verb == "out":
         return _out(args)
+    if args.verb == "peek":
+        return _peek(args)
     asked: dict[str, Value] = {"group": args.name, "what": args.verb}
     if args.verb == "seek":
         asked["to"] = _place(args)
@@ -74,11 +78,15 @@ def _options(args: argparse.Namespace) -> Map:
         "ack_within": None if args.ack_within is None else duration(args.ack_within),
         "attempts": args.attempts,
         "window": args.window,
-        "backoff": None if args.backoff is None else duration(args.backoff),
+        "backoff": None if args.backoff is None else waits(args.backoff),
+        "most_out": args.most_out,
+        "rate": args.rate,
+        "exclusive": None if args.exclusive is None else args.exclusive == "yes",
     }
     found = {name: value for name, value in given.items() if value is not None}
     if not found:
-        raise UsageError("what is to change? --ack-within, --attempts, --window or --backoff")
+        named = "--ack-within, --attempts, --window, --backoff, --most-out, --rate or --exclusive"
+        raise UsageError(f"what is to change? {named}")
     return Map(found)
 
 
@@ -164,3 +172,39 @@ def _out(args: argparse.Namespace) -> int:
     for line in aligned([OUT, *rows]) if not args.json else ():
         write(line)
     return 0
+
+
+def _peek(args: argparse.Namespace) -> int:
+    """Prints the jobs that a group has, and then how many there are that it does not show."""
+    asked = {"group": args.name} | ({} if args.most is None else {"most": args.most})
+    with connect_short(args) as space:
+        answer = space.request("peek", asked)
+    assert isinstance(answer, Map)  # by WIRE.md
+    jobs, undone, behind = answer["jobs"], answer["undone"], answer["behind"]
+    assert isinstance(jobs, tuple) and isinstance(undone, int)  # as above
+    if args.json:
+        write(json_line({str(name): to_json(value) for name, value in answer.pairs()}))
+        return 0
+    now = datetime.now(UTC)
+    for line in aligned([PEEK, *[_peeked(each, now) for each in jobs if isinstance(each, Map)]]):
+        write(line)
+    rest = [counted(undone - len(jobs), "further job")] if undone > len(jobs) else []
+    if isinstance(behind, int) and behind:
+        rest.append(f"{counted(behind, 'epoch')} that the group has not read")
+    if rest:
+        say(tame(f"group {args.name}: and {', and '.join(rest)}"))
+    return 0
+
+
+def _peeked(job: Map, now: datetime) -> tuple[str, ...]:
+    due, left, captures = job.get("due"), job.get("seconds_left"), job["captures"]
+    if isinstance(due, datetime):
+        left = max(0.0, (due - now).total_seconds())
+    return (
+        f"{job['epoch']!r}.{job['position']!r}",
+        str(job["state"]),
+        str(job["attempts"]),
+        tame(str(job.get("member", "-"))),
+        since_text(left) if isinstance(left, float) else "-",
+        "in the log" if captures is None else tame(unparse(captures)),
+    )

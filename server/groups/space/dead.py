@@ -23,7 +23,7 @@ from index.patterns.events import Captures
 from index.values.values import Record, Value
 from relay.groups.state import DEAD, DONE, UNDONE, At, Item, done_fields, is_dead, of_group
 from relay.store.errors import LogFailed
-from server.groups.space.failures import FencedGroups, guarded
+from server.groups.space.failures import FencedGroups, guarded, report_pause
 from server.groups.space.group import OWNER, WorkGroup, redefine
 from server.spaces.space import HostedSpace
 
@@ -32,6 +32,11 @@ logger = logging.getLogger("dataspace")
 REASON: Final = 500
 """Characters of the reason of a dead letter."""
 
+WARNED: Final = 80
+"""Percent of the limit of dead letters at which the log warns."""
+
+MENDING: Final = "`dataspace groups retry NAME PATTERN` tries some again, `resume` goes on"
+
 AT_ONCE: Final = 256
 """Dead letters that one turn makes undone again, in some 5 ms."""
 
@@ -39,14 +44,15 @@ AT_ONCE: Final = 256
 def bury(hosted: HostedSpace, group: WorkGroup, item: Item, reason: str) -> bool:
     """Makes an item a dead letter; returns False if it cannot be one now.
 
-    A group with ``limits.group_dead`` of them is paused.
+    A group with ``limits.group_dead`` of them is paused, which the audit log says, and ``system``; the log
+    warns of it before.
     """
     owner, most = OWNER + group.name, hosted.limits.group_dead
     try:
         if group.dead >= most:
             if not group.options.paused:
-                why = f"{group.dead} dead letters, the limit is limits.group_dead={most}"
-                logger.error("group %r of space %s is paused: %s", group.name, hosted.name, why)
+                why = f"{group.dead} dead letters, the limit is limits.group_dead={most}; {MENDING}"
+                report_pause(hosted.name, group.name, why)
                 redefine(hosted, group, replace(group.options, paused=why))
             return False
         details = (reason[:REASON], item.attempts, time_of(item.time), item.kind)
@@ -57,6 +63,9 @@ def bury(hosted: HostedSpace, group: WorkGroup, item: Item, reason: str) -> bool
         logger.warning("group %r: no dead letter for item %r: %s", group.name, item.at, error)
         return False
     group.dead += 1
+    if group.dead == max(1, most * WARNED // 100) < most:
+        said = "group %r of space %s has %d dead letters, and is paused at limits.group_dead=%d; %s"
+        logger.warning(said, group.name, hosted.name, group.dead, most, MENDING)
     group.core.counts.dead += 1
     group.core.finished(item)
     return True

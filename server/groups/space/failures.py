@@ -140,7 +140,7 @@ def stop(groups: FencedGroups, group: WorkGroup, step: str, error: Exception) ->
         logger.error("group %r was deleted while it failed (%s)", group.name, step, exc_info=error)
         return
     why = f"a defect in the daemon ({step}): {error!r}"[:MOST_WHY]
-    _report(groups, group.name, why, error)
+    report_pause(groups.hosted.name, group.name, why, error)
     try:
         pause(groups, group, why)
     except Exception as another:  # noqa: BLE001  # a fence: it is stopped all the same
@@ -202,12 +202,12 @@ def stop_refused(groups: FencedGroups) -> None:
         name, why = refused.popitem()
         group = groups.by_name.get(name)
         if group is not None:
-            _report(groups, name, why)
+            report_pause(groups.hosted.name, name, why)
             pause(groups, group, why[:MOST_WHY])
 
 
-def _report(groups: FencedGroups, name: str, why: str, error: Exception | None = None) -> None:
-    space = groups.hosted.name
+def report_pause(space: str, name: str, why: str, error: Exception | None = None) -> None:
+    """Says in the log of the daemon, and in the audit log, that a group is paused, and why."""
     logger.error("group %r of space %s is paused: %s", name, space, why, exc_info=error)
     fields = {"act": "group-paused", "space": space, "group": name, "text": why}
     audit.info(

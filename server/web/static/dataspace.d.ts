@@ -307,6 +307,8 @@ export class Space {
   endTopic(topic: string): Promise<void>;
   sync(): Promise<number>;
   status(): Promise<{ [name: string]: Value }>;
+  /** The status of a group, and as `jobs` up to `most` (100) of those that it has, without taking any. */
+  peek(group: string, options?: { most?: number }): Promise<{ [name: string]: Value }>;
   request(verb: string, args?: { readonly [name: string]: Value }): Promise<Value>;
   close(): Promise<void>;
   readonly welcome: Welcome;
@@ -454,6 +456,18 @@ export interface ConsumeOptions {
   attempts?: number | null;
   /** Assert no interest. */
   quiet?: boolean;
+  /** Jobs that may be out to all members together; 0, the default, for no limit. */
+  mostOut?: number | null;
+  /** Milliseconds after a failed attempt, which double each time; or a list of waits, the last for all further ones. */
+  backoff?: number | readonly number[] | null;
+  /** Jobs that are handed out in a second; 0, the default, for no limit. */
+  rate?: number | null;
+  /** One member at a time gets jobs. */
+  exclusive?: boolean | null;
+  /** What is divided: `+` facts that appear, `-` facts that go, which needs a key, `!` messages; `"+!"` by default. */
+  kinds?: string | null;
+  /** The name of a capture: jobs of a higher level, 0 to 15, come first. */
+  priority?: string | null;
 }
 
 export class Job<R extends Row = Row> {
@@ -473,6 +487,8 @@ export class Job<R extends Row = Row> {
   /** Counts from 1. */
   readonly attempt: number;
   readonly isMessage: boolean;
+  /** True for a fact that went. */
+  readonly isEnding: boolean;
   /** Of an item of a topic: the time of its epoch, and why a producer crashed that could have sent more of it. */
   readonly topicTime: TopicTime | null;
   readonly crashed: string;

@@ -282,6 +282,11 @@ export class Space {
     return this.#session.request("sync", {});
   }
 
+  /** Returns the status of a group, and as `jobs` up to `most` of those that it has, without taking any. */
+  async peek(group, options = {}) {
+    return this.#session.request("peek", { group, ...optionsOf({ most: 100 }, options) });
+  }
+
   /** Returns the status of the daemon that serves this connection, and of the space there. */
   async status(...more) {
     noOptions(more);

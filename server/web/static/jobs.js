@@ -28,6 +28,12 @@ const OPTIONS = {
   attempts: null,
   quiet: false,
   topic: null,
+  mostOut: null,
+  backoff: null,
+  rate: null,
+  exclusive: null,
+  kinds: null,
+  priority: null,
 };
 const AGAIN = { after: 0, blame: true, reason: "" };
 const RUN = { tasks: 1 };
@@ -53,7 +59,8 @@ export class Job {
     this.micros = micros;
     this.token = token;
     this.attempt = attempt;
-    this.isMessage = kind !== "fact";
+    this.isEnding = kind === "ending";
+    this.isMessage = kind !== "fact" && !this.isEnding;
     [, this.topicTime = null, this.crashed = ""] = Array.isArray(kind) ? kind : [];
     this.captures = captures;
   }
@@ -135,7 +142,8 @@ export class Jobs {
   #asked = 0;
 
   constructor(session, pattern, options) {
-    const { group, start, inFlight, key, ackWithin, attempts, quiet, topic } = optionsOf(OPTIONS, options);
+    const { group, start, inFlight, key, ackWithin, attempts, quiet, topic, mostOut, backoff, rate, exclusive, kinds, priority } =
+      optionsOf(OPTIONS, options);
     if (typeof group !== "string" || !group) throw new UsageError("the option `group` names the group");
     if (!(Number.isSafeInteger(inFlight) && inFlight > 0)) throw new UsageError(`inFlight is 1 or more, not ${inFlight}`);
     this.group = group;
@@ -155,6 +163,12 @@ export class Jobs {
     if (attempts !== null) spec.attempts = attempts;
     if (quiet) spec.quiet = true;
     if (topic !== null) spec.topic = topic;
+    if (mostOut !== null) spec.most_out = mostOut;
+    if (backoff !== null) spec.backoff = Array.isArray(backoff) ? backoff.map((wait) => wait / 1000) : backoff / 1000;
+    if (rate !== null) spec.rate = rate;
+    if (exclusive !== null) spec.exclusive = exclusive;
+    if (kinds !== null) spec.kinds = kinds;
+    if (priority !== null) spec.priority = priority;
     this.#spec = spec;
     this.#open([]);
   }

@@ -148,3 +148,23 @@ def printed_error(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     """What a command that fails prints."""
     assert main(list(words)) != 0
     return capfd.readouterr().err
+
+
+def test_a_peek_shows_what_waits_and_further_options_are_options_of_commands(
+    space: BlockingSpace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--most-out", "2", "--backoff", "1s,1h", "--rate", "100", "--exclusive", "--priority", "id"]
+    consume = ("consume", "job($id, $)", "--group", "w", "--start", "held", "--key", "id", "--kinds", "+-!")
+    printed(capfd, *consume, *options, "--count", "1", "--exec", "exit 1")
+    shown = printed(capfd, "groups", "peek", "w", "--most", "2").splitlines()
+    assert [line.split()[1] for line in shown[1:]] == ["waiting", "waiting"], "job 2 came first"
+    (listed,) = [json.loads(line) for line in printed(capfd, "groups", "peek", "w", "--json").splitlines()]
+    assert [job["state"] for job in listed["jobs"]] == ["waiting", "waiting", "postponed"]
+    found = {name: listed["options"][name] for name in ("most_out", "rate", "exclusive", "priority", "kinds")}
+    assert found == {"most_out": 2, "rate": 100.0, "exclusive": True, "priority": "id", "kinds": "+-!"}
+    assert listed["options"]["backoffs"] == [1.0, 3600.0]
+    changed = ("--most-out", "0", "--backoff", "5s", "--rate", "0.5", "--exclusive", "no")
+    printed(capfd, "groups", "alter", "w", *changed)
+    (listed,) = [json.loads(line) for line in printed(capfd, "groups", "--json").splitlines()]
+    assert "most_out" not in listed["options"] and listed["options"]["backoff"] == 5.0
+    assert "endings need a key" in printed_error(capfd, "consume", "x($a)", "--group", "x", "--kinds=-")

@@ -128,7 +128,9 @@ async def test_what_is_tried_again_outlasts_the_daemon(daemon: DaemonProcess) ->
             assert await is_idle(jobs, space)
 
 
-async def test_a_group_with_too_many_dead_letters_is_paused(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_a_group_with_too_many_dead_letters_is_paused(
+    tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
     limits = Limits(group_dead=1)
     (url,) = await nursery.start(serve, Config(("tcp:127.0.0.1:0",), tmp_path / "data", limits=limits))
     async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=2) as jobs:
@@ -141,9 +143,27 @@ async def test_a_group_with_too_many_dead_letters_is_paused(tmp_path: Path, nurs
         found = await status(space)
         assert (found["dead"], found["undone"]) == (1, 2), "nothing is dropped"
         assert "limits.group_dead=1" in found["options"]["paused"]
+        assert "limits.group_dead=1" in caplog.text and "group-paused" in caplog.text, (
+            "as the audit log has it"
+        )
+        assert await alter(space, "retry", pattern=Record("job", 7, Record("_"))) == 0
         assert await alter(space, "retry") == 1
         await alter(space, "resume")
         assert sorted(map(number_of, await take(jobs, 2))) == [0, 2]  # job 1 waits for half a minute
+
+
+async def test_the_log_warns_before_dead_letters_pause_a_group(
+    tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(group_dead=5)
+    (url,) = await nursery.start(serve, Config(("tcp:127.0.0.1:0",), tmp_path / "data", limits=limits))
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=4) as jobs:
+        for number in range(4):
+            assert "dead letters" not in caplog.text
+            await space.send(job(number))
+            await (await take(jobs, 1))[0].dead()
+        assert "4 dead letters, and is paused at limits.group_dead=5" in caplog.text
+        assert not (await status(space))["paused"]
 
 
 async def test_groups_count_for_who_makes_them(tmp_path: Path, nursery: trio.Nursery) -> None:
