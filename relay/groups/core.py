@@ -166,7 +166,8 @@ class GroupCore(GroupItems):
                     if item is None:
                         break
                     given += 1
-                    self._ready.handed_out()
+                    if self._level_at is not None:
+                        self._ready.handed_out()
                     if options.rate and self._bucket is not None:
                         self._bucket.take(now)
                     delivery = self._hand_out(item, member)
@@ -207,7 +208,9 @@ class GroupCore(GroupItems):
         return 0 < self.options.attempts <= item.attempts + 1 and item.attempts > 0
 
     def _is_ready(self, item: Item) -> bool:
-        if not self._waits(item):
+        if (
+            item.token or item.due or self.state.undone.get(item.at) is not item
+        ):  # ``_waits``, at half the cost
             return False
         if item.is_message or self._holds(item.value):
             return True

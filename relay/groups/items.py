@@ -98,13 +98,23 @@ class GroupItems(ABC):
         """Makes an item ready that is undone and out to nobody."""
         self.size += item.size
         self.hold(item_bytes(item))
-        self.postponed += item.due > 0
+        if item.due:
+            self.postponed += 1
         if item.is_parked:
             self._enter_parked(item)
             return
         if not item.is_message:
-            self._enter_fact(item)
-        self._place(item)
+            at = key_of(item.value)
+            earlier = self._facts.get(at)
+            if earlier is None and self._parked:
+                earlier = self._parked.get(digest_of(item.value))
+            if earlier is not None and not earlier.token:
+                self._pass_over(earlier)  # a fact that went and came again is worked on once
+            self._facts[at] = item
+        if self._key_at is None and self._level_at is None:
+            self._line_up(item)
+        else:
+            self._place(item)
 
     def _place(self, item: Item) -> None:
         """Puts an item among the others, by its level and its key."""
@@ -120,16 +130,6 @@ class GroupItems(ABC):
             self.hold(KEY_BYTES)
         queue.add(item)
         self._head(queue)
-
-    def _enter_fact(self, item: Item) -> None:
-        """Passes over the earlier item of a fact that went and came again: it is worked on once."""
-        at = key_of(item.value)
-        earlier = self._facts.get(at)
-        if earlier is None and self._parked:
-            earlier = self._parked.get(digest_of(item.value))
-        if earlier is not None and not earlier.token:
-            self._pass_over(earlier)
-        self._facts[at] = item
 
     def _line_up(self, item: Item) -> None:
         """Puts an item where members without an earlier claim to it find it."""
@@ -194,7 +194,8 @@ class GroupItems(ABC):
         """Forgets an item that is done."""
         self.size -= item.size
         self.hold(-item_bytes(item))
-        self._be_due(item)
+        if item.due:
+            self._be_due(item)
         if item.is_parked:
             self._forget_digest(item)
         elif not item.is_message and self._facts.get(at := key_of(item.value)) is item:
@@ -231,7 +232,7 @@ class GroupItems(ABC):
         assert isinstance(item.value, bytes)  # a digest
         if digest := item.value:
             if (earlier := self._parked.get(digest)) is not None:
-                self._pass_over(earlier)  # as in ``_enter_fact``
+                self._pass_over(earlier)  # as in ``enter``
             self._parked[digest] = item
         if item.due:
             heappush(self._postponed, (item.due, item.at, item))

@@ -25,7 +25,7 @@ class KeyQueue:
         self.waiting: OrderedDict[At, Item] = OrderedDict()
         self.member: GroupMember | None = None
         self.levels: Counter[int] = Counter()
-        """How many items wait of each level."""
+        """How many items wait of each level above 0."""
 
     def __len__(self) -> int:
         return len(self.out) + len(self.waiting)
@@ -43,13 +43,15 @@ class KeyQueue:
     def add(self, item: Item) -> None:
         """Adds an item behind the others."""
         self.waiting[item.at] = item
-        self.levels[item.level] += 1
+        if item.level:
+            self.levels[item.level] += 1
 
     def _remove(self, item: Item) -> None:
         del self.waiting[item.at]
-        self.levels[item.level] -= 1
-        if not self.levels[item.level]:
-            del self.levels[item.level]
+        if item.level:
+            self.levels[item.level] -= 1
+            if not self.levels[item.level]:
+                del self.levels[item.level]
 
     def in_order(self) -> Iterator[Item]:
         """Yields all items, the first first."""

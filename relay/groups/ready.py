@@ -3,8 +3,8 @@
 Where items have levels, those of the highest are first, and of these the oldest; but of ``TURNS`` hand-outs
 one gets the oldest item of all, so that an item of a low level waits a bounded number of hand-outs.
 
-Always: an item that is ready is here by the rank that it has, or is kept for the member that has earlier items
-of its key.  Its rank only rises while it waits: then it is here again, and its other entry comes too late.
+Always: an item that is ready is here by the rank that it has, or is kept for the member that has earlier
+items of its key.  Its rank only rises while it waits: it is here again then, and its other entry comes late.
 """
 
 from __future__ import annotations
@@ -109,9 +109,8 @@ class ReadyItems:
         return heappop(oldest)[1] if oldest else None
 
     def handed_out(self) -> None:
-        """Notes that an item was handed out."""
-        if self._level_of is not None:
-            self._turn = (self._turn + 1) % TURNS
+        """Notes that an item with a level was handed out."""
+        self._turn = (self._turn + 1) % TURNS
 
 
 def _name(entry: tuple[Rank, Item]) -> At:

@@ -146,8 +146,8 @@ async def peek(daemon: DaemonState, asked: Asked) -> Response:
 
 def _peeked(names: tuple[str, ...], job: Map) -> dict[str, object]:
     row = job["captures"]
-    captures = captures_json(names, row) if isinstance(row, tuple) else None
-    return {str(name): to_json(value) for name, value in job.pairs()} | {"captures": captures}
+    shown: dict[str, object] = {str(name): to_json(value) for name, value in job.pairs()}
+    return shown | {"captures": captures_json(names, row) if isinstance(row, tuple) else None}
 
 
 def _json(answer: object) -> Response:

@@ -80,7 +80,7 @@ def test_two_members_of_an_exclusive_group_do_not_both_keep_jobs_in_a_start() ->
     joins = (Join("m", 1), Join("n", 1))
     two = Come((("a", 1, True), ("b", 1, True)))
     parted = (HandOut(), Again("m", 0, 1.0, False), HandOut(), Leave("m", False), HandOut())
-    kept = (Keep("m", 2), Keep("n", 0), HandOut())
+    kept = (Keep("m", 2), Keep("n", 1), HandOut())
     assert failure((Options(exclusive=True), *joins, two, *parted, Save(), Start(), *joins, *kept)) is None
 
 

@@ -75,12 +75,12 @@ OF_THE_CORE: Final[Rows] = {
         ("bound-of-the-last-look", "GroupCore.assign", "bound.note(member)", "pass"),
     ],
     "relay.groups.items": [
-        ("fact-that-came-again-twice", "GroupItems._enter_fact", "self._pass_over(earlier)", "pass"),
+        ("fact-that-came-again-twice", "GroupItems.enter", "self._pass_over(earlier)", "pass"),
         ("postponed-at-once", "GroupItems.come_due", "self._postponed[0][0] <= wall", "True"),
         ("key-of-its-first-level", "GroupItems._level_of", "self._keys[item.key].level", "item.level"),
         (
             "parked-fact-that-came-again-twice",
-            "GroupItems._enter_fact",
+            "GroupItems.enter",
             "self._parked.get(digest_of(item.value))",
             "None",
         ),
@@ -96,12 +96,6 @@ OF_THE_CORE: Final[Rows] = {
             "True",
         ),
         ("level-without-a-bound", "ReadyItems.pop", "self._turn >= TURNS - 1", "False"),
-        (
-            "oldest-but-for-its-keys",
-            "ReadyItems._pop_oldest",
-            "oldest and oldest[0][0] < mine[1].at",
-            "oldest",
-        ),
     ],
     "relay.groups.allowance": [
         ("share-of-the-silent", "Bound.__init__", "each.is_standing", "True"),

@@ -63,8 +63,7 @@ async def joined(groups: SpaceGroups, options: ConsumeOptions, account: Account 
 def chosen_by(options: ConsumeOptions) -> GroupOptions:
     """Returns the options of a group that a member makes with these."""
     stated = {name: value for name in OF_A_GROUP if (value := getattr(options, name)) is not None}
-    if "ack_within" in stated:
-        stated["ack_within"] = float(stated["ack_within"])
+    stated |= {name: float(stated[name]) for name in ("ack_within", "rate") if name in stated}
     return GroupOptions(**stated | backoff_of(stated.pop("backoff", None)), topic=options.topic or "")
 
 

@@ -281,8 +281,6 @@ class SpaceGroups(SettledGroups):
         if (due := group.core.next_due) is not None and due <= wall:
             self.touched(group)
             group.core.come_due(wall)
-        if group.wants_values:
-            self.behind.set()
         return left
 
     def deliver(self, first: WorkGroup | None = None) -> None:
@@ -351,10 +349,6 @@ class SpaceGroups(SettledGroups):
             self.wake()
         if group.core.resumes < self._planned:
             self.wake()
-
-    def is_touched(self, group: WorkGroup) -> bool:
-        """True if a group may have something to hand out that was too much for one step."""
-        return group in self._dirty
 
     def clear(self) -> None:
         """Counts no group any more, for any account: another daemon leads the space."""
