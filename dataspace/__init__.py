@@ -57,7 +57,11 @@ if TYPE_CHECKING:
         Unreachable as Unreachable,
         UsageError as UsageError,
     )
-    from dataspace.kernel.changes import Change as Change, EpochChanges as EpochChanges
+    from dataspace.kernel.changes import (
+        Change as Change,
+        EpochChanges as EpochChanges,
+        KeyedChange as KeyedChange,
+    )
     from dataspace.kernel.expectations import (
         Expectation as Expectation,
         absent as absent,
@@ -76,7 +80,7 @@ __all__, __getattr__ = face(
         "dataspace.client.blocking.space": (
             "BlockingHold BlockingLock BlockingObservation BlockingSpace connect_blocking"
         ),
-        "dataspace.kernel.changes": "Change EpochChanges",
+        "dataspace.kernel.changes": "Change EpochChanges KeyedChange",
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
         "dataspace.client.connect": "Connection connect",
         "dataspace.client.holds": "Hold",

@@ -92,7 +92,7 @@ class Observation(AsyncOnly, Source[Change], Iteration[Change]):
     async def each(self, function: Callable[[Change], object]) -> None:
         """Calls a plain function with each change where it is decoded; returns at the end of the observation.
 
-        The function gets what ``async for`` gives, at two thirds of the cost.  It runs in the task of the
+        The function gets what ``async for`` gives, at a lower cost.  It runs in the task of the
         connection, so it must be quick.  More is requested once it has returned.  An exception of the
         function ends the observation and is raised here.  Cancelled, this leaves the next changes to the next
         reader.  Raises ``UsageError`` for an asynchronous function.

@@ -270,17 +270,11 @@ class KeyedChange(Change):
 
     __slots__ = ("_other",)
 
-    def __init__(
-        self,
-        kind: str,
-        captures: tuple[Value, ...],
-        epoch: int,
-        micros: int,
-        names: tuple[str, ...],
-        snapshot: bool,
-        other: tuple[Value, ...] | None = None,
-    ) -> None:
-        super().__init__(kind, captures, epoch, micros, names, snapshot)
+    def __init__(self, change: Change, other: tuple[Value, ...] | None = None) -> None:
+        """``other`` are the captures of the counterpart."""
+        super().__init__(
+            change.kind, change.captures, change.epoch, change.micros, change._names, change.snapshot
+        )
         self._other = other
 
     @property
@@ -296,7 +290,8 @@ class KeyedChange(Change):
     def _counterpart(self, kind: str) -> Change | None:
         if self._other is None:
             return None
-        return KeyedChange(kind, self._other, self.epoch, self.micros, self._names, False, self.captures)
+        other = Change(kind, self._other, self.epoch, self.micros, self._names, False)
+        return KeyedChange(other, self.captures)
 
 
 class EpochChanges:
@@ -408,7 +403,7 @@ class EpochChanges:
         Of several the first to come replaces the first to go; O(rows).
         """
         if self.lost:
-            yield KeyedChange(LOST, (self.lost,), self.number, self.micros, ("lost",), False)
+            yield KeyedChange(Change(LOST, (self.lost,), self.number, self.micros, ("lost",), False))
         gone: dict[Hashable, list[int]] = {}
         for at, row in enumerate(self.removed):
             gone.setdefault(self._key_of(row), []).append(at)
@@ -422,11 +417,11 @@ class EpochChanges:
             if places:
                 at = places.pop()
                 other, replaced[at] = self.removed[at], row
-            yield KeyedChange(ADDED, row, number, micros, names, snapshot, other)
+            yield KeyedChange(Change(ADDED, row, number, micros, names, snapshot), other)
         for row in self.messages:
-            yield KeyedChange(MESSAGE, row, number, micros, names, snapshot)
+            yield KeyedChange(Change(MESSAGE, row, number, micros, names, snapshot))
         for row, other in zip(self.removed, replaced, strict=True):
-            yield KeyedChange(REMOVED, row, number, micros, names, snapshot, other)
+            yield KeyedChange(Change(REMOVED, row, number, micros, names, snapshot), other)
 
     def _key_of(self, row: tuple[Value, ...]) -> Hashable:
         return keys(tuple([row[at] for at in self.by]))

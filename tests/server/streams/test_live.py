@@ -246,6 +246,20 @@ async def test_a_publisher_that_comes_back_overlaps_for_its_grace(url: str) -> N
         assert len(temps) == 0
 
 
+async def test_the_guide_prints_what_it_shows(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATASPACE_URL", url.replace("tcp:", "tcp://", 1))
+    page = (Path(dataspace.__file__).parent / "guide" / "python.md").read_text(encoding="utf-8")
+    before, after = page.split("trio.run(main)\n```\n\n", 1)
+    program = before.split("```python\n")[1]
+    shown = after.split("\n\n")[0]
+    names: dict[str, Any] = {}
+    exec(compile(program, "python.md", "exec"), names)
+    await names["main"]()
+    assert capsys.readouterr().out.splitlines() == [line[4:] for line in shown.splitlines()]
+
+
 def test_without_async_any_thread_reads_whole_epochs(tmp_path: Path) -> None:
     """Two facts that move together are never seen apart."""
     daemon = DaemonProcess(tmp_path / "data")
