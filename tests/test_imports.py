@@ -229,6 +229,7 @@ def room(name: str) -> str:
 
 gc.disable()  # trees are no garbage, and to look for some takes three times as long as to read them
 ALL = list(sources())
+gc.freeze()  # as long as they are here each collection would pass over all of them
 gc.enable()
 NAMES = frozenset(name for name, _ in ALL)
 INSIDE = [(name, tree) for name, tree in ALL if name not in FACES]
