@@ -34,7 +34,8 @@ from typing import IO, Final
 from pytest import ExitCode
 
 PARTS: Final = 10
-"""Parts of the tests without Spark, as long as each other (``tests/parts.py``); each costs some seconds."""
+"""Parts of the tests without Spark, each shorter than the one before (``tests/parts.py``); each costs some
+seconds."""
 
 SPARK_PARTS: Final = 2
 """Parts of the tests with Spark, so that none goes on alone for long; each costs a session of Spark."""

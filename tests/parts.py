@@ -1,4 +1,6 @@
-"""Which part of the tests a file belongs to: parts take about as long as each other, by what files took.
+"""Which part of the tests a file belongs to: by what files took, each part is shorter than the one before it.
+
+Parts begin in their order, and the processes that run them end with short ones, so about together.
 
 ``python -m tests --record`` writes to ``tests/seconds.txt`` how long files took, where that is two seconds or
 more; any other file counts as one second.  A table that is out of date costs time and nothing else.  Tests
@@ -18,6 +20,7 @@ from typing import Final
 TESTS: Final = Path(__file__).parent
 SECONDS: Final = TESTS / "seconds.txt"
 LEAST: Final = 2
+LAST: Final = 0.25
 SPARK: Final = " spark"
 """Ends the names of files where their tests with Spark are meant."""
 
@@ -36,16 +39,22 @@ def has_spark(path: Path) -> bool:
 
 @cache
 def part_of(parts: int, *, spark: bool = False) -> dict[str, int]:
-    """Returns the part of each file, from 1: the longest first, each to the part that has least."""
+    """Returns the part of each file, from 1: the longest first, each to the part that lacks most.
+
+    The last part is ``LAST`` times as long as the first one, and others are in between; those with Spark,
+    which begin at the same time, are as long as each other.
+    """
     paths = [path for path in TESTS.rglob("test_*.py") if not spark or has_spark(path)]
     took = {
         name: seconds().get(f"{name}{SPARK if spark else ''}", 1)
         for name in [path.relative_to(TESTS.parent).as_posix() for path in paths]
     }
-    loads, found = [0] * parts, {}
+    shares = [1.0 if spark else 1 - (1 - LAST) * at / (parts - 1 or 1) for at in range(parts)]
+    whole, found = sum(took.values()) / sum(shares), {}
+    lacking = [whole * share for share in shares]
     for name in sorted(took, key=lambda name: (-took[name], name)):
-        at = loads.index(min(loads))
-        loads[at] += took[name]
+        at = lacking.index(max(lacking))
+        lacking[at] -= took[name]
         found[name] = at + 1
     return found
 

@@ -1,8 +1,9 @@
-"""Each test file is in one part; what files took is kept apart for their tests with Spark."""
+"""Each test file is in one part, and parts become shorter; tests with Spark are apart from all others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_each_file_is_in_one_part(count: int, spark: bool) -> None:
     files = [path for path in parts.TESTS.rglob("test_*.py") if not spark or parts.has_spark(path)]
     assert found.keys() == {path.relative_to(parts.TESTS.parent).as_posix() for path in files}
     assert set(found.values()) == set(range(1, count + 1))
+
+
+@pytest.mark.usefixtures("table")
+def test_each_part_is_shorter_than_the_one_before_it() -> None:
+    parts.record({name: 2.0 + at % 7 for at, name in enumerate(parts.part_of(1))})
+    _forget()
+    took = [0] * 10
+    for name, part in parts.part_of(10).items():
+        took[part - 1] += parts.seconds()[name]
+    assert all(after < before for before, after in pairwise(took))
+    assert 0.2 < took[-1] / took[0] < 0.3
 
 
 def test_tests_with_spark_have_rows_of_their_own(table: Path) -> None:
