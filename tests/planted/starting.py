@@ -3,7 +3,8 @@
 Each execution of the changed place adds a byte to the file ``$PLANTED_COUNT``, up to ``MOST``, which a daemon
 that is killed leaves behind.
 
-A log looks every ``$TRIMS_EVERY`` seconds for what it need not keep, if that is set.
+Logs look every ``$TRIMS_EVERY`` seconds for what they need not keep, if that is set, and the keeper of an
+archive for what its process is to do.
 """
 
 from __future__ import annotations
@@ -38,5 +39,9 @@ if __name__ == "__main__":
     if every := os.environ.get("TRIMS_EVERY"):
         spaces: Any = import_module("server.spaces.space")
         spaces.retain = partial(spaces.retain, every=float(every))
+        journal: Any = import_module("relay.journal.writer")
+        journal.TRIM_SECONDS = float(every)
+        keeper: Any = import_module("server.archiving.keeper")
+        keeper.LOOK_SECONDS = float(every)
     sys.argv[0] = "dataspace"
     runpy.run_module("dataspace", run_name="__main__", alter_sys=True)

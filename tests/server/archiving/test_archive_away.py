@@ -11,7 +11,7 @@ import trio
 
 import dataspace
 from dataspace import Map, RemoteSpace
-from tests.server.archiving.test_archiving_daemons import gone, status, wait, write
+from tests.server.archiving.test_archiving_daemons import TRIMMING, gone, status, wait, write
 from tests.server.archiving.test_archiving_topics import RETAIN, publish, retained
 from tests.server.groups.test_consuming import take
 from tests.server.groups.test_defining import alter
@@ -33,7 +33,9 @@ GROUPS: list[tuple[str, dict[str, Any], int]] = [
 def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
     """A daemon that archives every epoch soon, and keeps nothing longer than it must."""
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
-    process = DaemonProcess(tmp_path / "data", "--archive", str(tmp_path / "archive"), "--keep-for", "0s")
+    monkeypatch.setenv("TRIMS_EVERY", "0.2")
+    words = ("--archive", str(tmp_path / "archive"), "--keep-for", "0s")
+    process = DaemonProcess(tmp_path / "data", *words, program=TRIMMING)
     process.start()
     yield process
     process.stop()

@@ -27,6 +27,9 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
 
 PATIENCE = 60.0
+TRIMMING = ("-m", "tests.planted.starting")
+"""Looks every ``TRIMS_EVERY`` seconds for what may be deleted; a daemon otherwise does so every five."""
+
 PAYLOAD = "x" * 50_000
 """So that a few facts are worth a snapshot, without which nothing is deleted."""
 
@@ -37,7 +40,9 @@ def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemo
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_DELTA", "true")
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_CLUSTER", "part=0")
-    process = DaemonProcess(tmp_path / "data", "--archive", str(tmp_path / "archive"), "--keep-for", "0s")
+    monkeypatch.setenv("TRIMS_EVERY", "0.2")
+    words = ("--archive", str(tmp_path / "archive"), "--keep-for", "0s")
+    process = DaemonProcess(tmp_path / "data", *words, program=TRIMMING)
     process.start()
     yield process
     process.stop()

@@ -23,7 +23,7 @@ from dataspace.errors import Broken, Unreachable
 from relay.archive.archive import only_archive, topics_in
 from relay.archive.verifying import verify_archive
 from relay.objects.opening import open_objects
-from tests.server.archiving.test_archiving_daemons import children, command, status, wait
+from tests.server.archiving.test_archiving_daemons import TRIMMING, children, command, status, wait
 from tests.server.processes import DaemonProcess, follower, running
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,9 @@ PAYLOAD = "x" * 2_000
 def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
     """A daemon that archives every step soon."""
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
-    process = DaemonProcess(tmp_path / "data", "--archive", str(tmp_path / "archive"))
+    monkeypatch.setenv("TRIMS_EVERY", "0.2")
+    words = ("--archive", str(tmp_path / "archive"))
+    process = DaemonProcess(tmp_path / "data", *words, program=TRIMMING)
     process.start()
     yield process
     process.stop()
@@ -197,9 +199,10 @@ def test_over_a_store_the_next_leader_goes_on(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
-    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "4s")
+    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "2s")
+    monkeypatch.setenv("TRIMS_EVERY", "0.2")
     prefix = str(tmp_path / "archive")
-    one, two = [DaemonProcess(postgres_url, "--archive", prefix) for _ in range(2)]
+    one, two = [DaemonProcess(postgres_url, "--archive", prefix, program=TRIMMING) for _ in range(2)]
     with running(one, two):
         publish(one, 0, 100)
         wait(lambda: retained(one) <= RETAIN, "what is archived goes")
