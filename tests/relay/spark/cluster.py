@@ -15,13 +15,12 @@ from typing import Self
 import pyspark
 
 import dataspace.version
+from tests.relay.spark.home import QUICK, java_options
 
 BIN = Path(pyspark.__file__).parent / "bin"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of Java for programs that end soon: they take half the CPU time to start."""
 
 
 class Programs:
@@ -35,7 +34,7 @@ class Programs:
         """Starts one and waits until it says something that the expression finds; its first group."""
         environment = os.environ | {
             "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": java_options(),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(Path(dataspace.version.__file__).parents[1]),

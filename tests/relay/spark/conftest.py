@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark
 import pytest
 
 from tests import warm
 from tests.relay.spark.daemons import Daemon
+from tests.relay.spark.home import QUICK, environment
 from tests.relay.spark.warm_planners import python_of_spark
 
 if TYPE_CHECKING:
@@ -20,22 +20,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Spark's files but for the zip of pyspark, which every new Python process would compile anew.
-
-    Without it they import what is installed, in a third of the time; each query starts two or three of them.
-    What they compile of this project is kept here as well, whatever the environment says about that.
-    """
-    home = tmp_path_factory.mktemp("spark home")
-    installed = Path(pyspark.__file__).parent
-    for part in ("bin", "jars"):
-        (home / part).symlink_to(installed / part)
-    (home / "python" / "lib").mkdir(parents=True)
-    for each in (installed / "python" / "lib").glob("py4j-*.zip"):
-        (home / "python" / "lib" / each.name).symlink_to(each)
+def spark_home() -> Iterator[None]:
+    """Has programs start Spark as they do in tests."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SPARK_HOME", str(home))
-        patched.setenv("PYTHONPYCACHEPREFIX", str(home / "bytecode"))
+        for name, value in environment().items():
+            patched.setenv(name, value)
         patched.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patched.setattr(subprocess, "Popen", warm.Popen)  # daemons are those of the demo
         yield
@@ -48,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
     import dataspace.spark
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    builder = builder.config("spark.driver.extraJavaOptions", QUICK)
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYSPARK_PYTHON", python_of_spark())

@@ -14,7 +14,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import dataspace.spark
-from tests.relay.spark.cluster import QUICK
+from tests.relay.spark.home import QUICK, java_options
 
 
 def main(sources: str, sink: str, checkpoints: str) -> None:
@@ -26,7 +26,7 @@ def main(sources: str, sink: str, checkpoints: str) -> None:
         .config("spark.sql.codegen.wholeStage", "false")  # a fifth of what a start costs
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.driver.extraJavaOptions", QUICK)
-        .config("spark.executor.extraJavaOptions", QUICK)
+        .config("spark.executor.extraJavaOptions", java_options())
     )
     spark = dataspace.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")

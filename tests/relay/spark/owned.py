@@ -7,12 +7,12 @@ import sys
 from pyspark.sql import SparkSession
 
 import dataspace.spark
+from tests.relay.spark.home import QUICK
 
 
 def main(url: str, checkpoint: str) -> None:
     builder = SparkSession.builder.master("local[1]")
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    spark = dataspace.spark.session(builder.config("spark.driver.extraJavaOptions", options))
+    spark = dataspace.spark.session(builder.config("spark.driver.extraJavaOptions", QUICK))
     spark.sparkContext.setLogLevel("OFF")
     frame = dataspace.spark.frame(spark, "p($n:int)", url=url, stream=True)
     writer = frame.writeStream.format("dataspace").option("url", url).option("label", "q")
