@@ -37,7 +37,7 @@ MEMORY = 300 << 20
 LEAST = 64 << 10
 SLACK = 64 << 20
 NESTS = 20_000
-NESTED = 60 if LONG else 24
+NESTED = 60 if LONG else 14
 """Messages of so many small records each."""
 
 

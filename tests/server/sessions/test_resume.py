@@ -91,8 +91,11 @@ async def test_the_facts_of_a_session_come_back_under_their_handles(url: str, pr
 @pytest.mark.slow
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(ROUNDS))
-async def test_random_cuts_lose_and_repeat_nothing(url: str, proxy: Proxy, seed: int) -> None:
+async def test_random_cuts_lose_and_repeat_nothing(
+    url: str, proxy: Proxy, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A durable writer and an observer, both through links that break at random bytes."""
+    monkeypatch.setattr(uplink, "_PAUSES", (0.0, 0.05))  # links that break one after the other are paused for
     chance = random.Random(seed)
     proxy.cuts = [(chance.randint(200, 3000), chance.randint(350, 3000)) for _ in range(24)]
     turns = 150
