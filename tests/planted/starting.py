@@ -4,7 +4,7 @@ Each execution of the changed place adds a byte to the file ``$PLANTED_COUNT``, 
 that is killed leaves behind.
 
 Logs look every ``$TRIMS_EVERY`` seconds for what they need not keep, if that is set, and the keeper of an
-archive for what its process is to do.
+archive for what its process is to do.  A leader gives a space away every ``$SPREADS_EVERY`` seconds.
 """
 
 from __future__ import annotations
@@ -43,5 +43,8 @@ if __name__ == "__main__":
         journal.TRIM_SECONDS = float(every)
         keeper: Any = import_module("server.archiving.keeper")
         keeper.LOOK_SECONDS = float(every)
+    if every := os.environ.get("SPREADS_EVERY"):
+        store: Any = import_module("server.cluster.database.store")
+        store.SPREAD_SECONDS = float(every)
     sys.argv[0] = "dataspace"
     runpy.run_module("dataspace", run_name="__main__", alter_sys=True)

@@ -22,6 +22,9 @@ from tests.ports import free_port
 PATIENCE = 60.0
 """Seconds in which a daemon must end once it was told to."""
 
+STARTING = ("-m", "tests.planted.starting")
+"""The program of a daemon whose pauses of five seconds a test sets: ``TRIMS_EVERY``, ``SPREADS_EVERY``."""
+
 _running: set[DaemonProcess] = set()
 
 

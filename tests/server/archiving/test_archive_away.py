@@ -11,11 +11,11 @@ import trio
 
 import dataspace
 from dataspace import Map, RemoteSpace
-from tests.server.archiving.test_archiving_daemons import TRIMMING, gone, status, wait, write
+from tests.server.archiving.test_archiving_daemons import gone, status, wait, write
 from tests.server.archiving.test_archiving_topics import RETAIN, publish, retained
 from tests.server.groups.test_consuming import take
 from tests.server.groups.test_defining import alter
-from tests.server.processes import DaemonProcess
+from tests.server.processes import STARTING, DaemonProcess
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
@@ -35,7 +35,7 @@ def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemo
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
     monkeypatch.setenv("TRIMS_EVERY", "0.2")
     words = ("--archive", str(tmp_path / "archive"), "--keep-for", "0s")
-    process = DaemonProcess(tmp_path / "data", *words, program=TRIMMING)
+    process = DaemonProcess(tmp_path / "data", *words, program=STARTING)
     process.start()
     yield process
     process.stop()

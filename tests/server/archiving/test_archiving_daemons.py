@@ -21,15 +21,12 @@ from relay.archive.verifying import verify_archive
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
 from tests import warm
-from tests.server.processes import DaemonProcess, follower, running
+from tests.server.processes import STARTING, DaemonProcess, follower, running
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
 
 PATIENCE = 60.0
-TRIMMING = ("-m", "tests.planted.starting")
-"""Looks every ``TRIMS_EVERY`` seconds for what may be deleted; a daemon otherwise does so every five."""
-
 PAYLOAD = "x" * 50_000
 """So that a few facts are worth a snapshot, without which nothing is deleted."""
 
@@ -42,7 +39,7 @@ def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemo
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_CLUSTER", "part=0")
     monkeypatch.setenv("TRIMS_EVERY", "0.2")
     words = ("--archive", str(tmp_path / "archive"), "--keep-for", "0s")
-    process = DaemonProcess(tmp_path / "data", *words, program=TRIMMING)
+    process = DaemonProcess(tmp_path / "data", *words, program=STARTING)
     process.start()
     yield process
     process.stop()

@@ -23,8 +23,8 @@ from dataspace.errors import Broken, Unreachable
 from relay.archive.archive import only_archive, topics_in
 from relay.archive.verifying import verify_archive
 from relay.objects.opening import open_objects
-from tests.server.archiving.test_archiving_daemons import TRIMMING, children, command, status, wait
-from tests.server.processes import DaemonProcess, follower, running
+from tests.server.archiving.test_archiving_daemons import children, command, status, wait
+from tests.server.processes import STARTING, DaemonProcess, follower, running
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
@@ -39,7 +39,7 @@ def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemo
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
     monkeypatch.setenv("TRIMS_EVERY", "0.2")
     words = ("--archive", str(tmp_path / "archive"))
-    process = DaemonProcess(tmp_path / "data", *words, program=TRIMMING)
+    process = DaemonProcess(tmp_path / "data", *words, program=STARTING)
     process.start()
     yield process
     process.stop()
@@ -202,7 +202,7 @@ def test_over_a_store_the_next_leader_goes_on(
     monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "2s")
     monkeypatch.setenv("TRIMS_EVERY", "0.2")
     prefix = str(tmp_path / "archive")
-    one, two = [DaemonProcess(postgres_url, "--archive", prefix, program=TRIMMING) for _ in range(2)]
+    one, two = [DaemonProcess(postgres_url, "--archive", prefix, program=STARTING) for _ in range(2)]
     with running(one, two):
         publish(one, 0, 100)
         wait(lambda: retained(one) <= RETAIN, "what is archived goes")

@@ -21,9 +21,8 @@ from relay.store.postgres.database import Database
 from relay.store.postgres.members import SpaceTerms
 from server.cli.main import main
 from server.cluster.database.reading import seen
-from server.cluster.database.store import SPREAD_SECONDS
 from tests.server.cluster.test_failover import LEASE
-from tests.server.processes import DaemonProcess, running, stand_by
+from tests.server.processes import STARTING, DaemonProcess, running, stand_by
 
 pytestmark = pytest.mark.slow
 
@@ -96,17 +95,18 @@ async def test_a_drained_leader_does_not_lead_on_for_a_busy_client(
 async def test_a_drained_member_hands_over_serves_its_busy_clients_and_is_given_nothing(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, spaces: Path
 ) -> None:
-    """It leads a space at first, which its leader spared; others would follow, one each five seconds."""
+    """It leads a space at first, which its leader spared; others would follow, one each second."""
     monkeypatch.setenv(LEASE, "10m")
+    monkeypatch.setenv("SPREADS_EVERY", "1")
     words = ("--config", str(spaces))
-    first, second = DaemonProcess(postgres_url, *words), DaemonProcess(postgres_url, *words)
+    first, second = [DaemonProcess(postgres_url, *words, program=STARTING) for _ in range(2)]
     with running(first), trio.fail_after(SOON):
         second.start()
         spared = await spared_by(first)
         async with busy(second, *BUSY["an epoch"]):
             assert await trio.to_thread.run_sync(drain, second) == 0
             assert await leader_within([first], spared) is first
-            await trio.sleep(2 * SPREAD_SECONDS - 3)
+            await trio.sleep(2)
             members, led, _ = await trio.to_thread.run_sync(seen, StoreAddress.parse(postgres_url))
             assert [each.url for each in members if each.left > 0 and each.url] == [first.url]
             assert {each.url for each in led} == {first.url}
