@@ -19,10 +19,12 @@ _OWNER: Final = "catalogue"
 
 
 class SystemSpace:
-    """The facts that a daemon states about itself; ``now`` returns microseconds since 1970 UTC."""
+    """The facts that a daemon states about itself."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(self, now: Callable[[], int], flush: Callable[[], None] = lambda: None) -> None:
+        """``now`` returns microseconds since 1970 UTC; ``flush`` writes what observers are to be sent."""
         self._now = now
+        self._flush = flush
         self._handles = count(1)
         self._facts: dict[Record, int] = {}
         self.space: Final = Space(SYSTEM)
@@ -43,9 +45,10 @@ class SystemSpace:
             self.space.commit(_OWNER, actions, self._now(), own=True)
 
     def replace(self, stated: dict[Record, int], facts: Set[Record]) -> None:
-        """Replaces the facts of a caller as ``state``; ``stated`` is its record of them, empty at first.
+        """Replaces the facts of a caller; ``stated`` is its record of them, empty at first.
 
-        A fact of two callers is there as long as one of them states it.
+        Observers get them at once, since callers are tasks that no request waits for.  A fact of two callers
+        is there as long as one of them states it.
         """
         actions: list[Action] = []
         for fact in facts - stated.keys():
@@ -54,3 +57,4 @@ class SystemSpace:
         actions += [(RETRACT, stated.pop(fact)) for fact in stated.keys() - facts]
         if actions:
             self.space.commit(_OWNER, actions, self._now(), own=True)
+            self._flush()

@@ -130,7 +130,7 @@ class DaemonState:
         """Where replays and other background work have their turns."""
         self.replays = trio.Semaphore(config.limits.all_replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
-        self.system = SystemSpace(now)
+        self.system = SystemSpace(now, self.flushing.flush)
         """The space in which the daemon describes itself."""
         self.counts = counts
         self.watch = Watch(counts, config.logging.slow)

@@ -45,8 +45,9 @@ def test_epochs_begin_at_the_time_of_the_start() -> None:
 
 
 def test_what_two_callers_state_is_there_until_both_have_withdrawn_it() -> None:
-    ticks = count(1_000)
-    system, seen = SystemSpace(lambda: next(ticks)), Seen()
+    ticks, seen = count(1_000), Seen()
+    flushed: list[int] = []
+    system = SystemSpace(lambda: next(ticks), lambda: flushed.append(len(seen.epochs)))
     system.space.observe(capture(), seen)
     shared, own, later = Record("lag", 1), Record("lag", 2), Record("lag", 3)
     one, two = dict[Record, int](), dict[Record, int]()
@@ -58,3 +59,4 @@ def test_what_two_callers_state_is_there_until_both_have_withdrawn_it() -> None:
     assert seen.epochs[0] == ([shared], []) and seen.epochs[1:3] == [([own], []), ([later], [])]
     assert (seen.epochs[3][0], sorted(map(str, seen.epochs[3][1]))) == ([], sorted(map(str, [shared, own])))
     assert len(seen.epochs) == 4
+    assert flushed == [1, 2, 3, 4], "each is sent as soon as it is there: no request may come for long"
