@@ -23,7 +23,7 @@ from tests.server.successions import witnessed
 pytestmark = pytest.mark.slow
 
 SOON = 60
-FAILOVERS = 10 if "TORTURE_ROUNDS" in os.environ else 4
+FAILOVERS = 10 if "TORTURE_ROUNDS" in os.environ else 3
 LEASE = "DATASPACE_SERVE_CLUSTER_LEASE"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from index.patterns.text import parse, unparse
 from index.values.values import Record, Value, key
 from tests.model.rules import follow
 
+SEEDS: Final = range(8 if "TORTURE_ROUNDS" in os.environ else 5)
 LABELS: Final = 6
 """Labels that rules derive; what is negated or summed up has a lower number, so that no cycle blocks."""
 
@@ -162,13 +164,15 @@ def equals_the_whole(program: Program, there: list[str], claimed: dict[object, V
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", SEEDS)
 def test_rules_that_come_one_by_one_are_the_same_as_all_at_once(seed: int) -> None:
     conversation(seed, 50, strange=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_an_engine_says_that_takes_rules_in_is_what_one_that_is_made_anew_says(seed: int) -> None:
     grown, said = conversation(seed, 50, strange=True)
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -180,7 +180,7 @@ def spans(kept: Kept, pattern: str) -> list[tuple[int, int]]:
 
 def epochs(kept: Kept, pattern: str) -> range:
     """The epochs whose states are looked at for a pattern, likewise."""
-    step = 1 if kept.several and THOROUGH else 3
+    step = (1 if kept.several else 3) if THOROUGH else 4
     return range(1 + PATTERNS.index(pattern) % step, len(TURNS) + 1, step)
 
 
