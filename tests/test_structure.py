@@ -47,6 +47,7 @@ MOST_CODE: Final = 400
 
 LONG_FILES: Final[dict[str, str]] = {
     "dataspace/client/jobs.py": "a job and its member, of which neither is read without the other",
+    "dataspace/client/space.py": "what a program does with a space, a method for each",
     "dataspace/client/session/session.py": "what is under way over one connection after another",
     "server/cli/table.py": "a row for each command",
     "server/spaces/space.py": "the one way into a space, and what begins and ends with it",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from dataspace.client.epochs.assembling import Assembler
-from dataspace.client.epochs.reopening import follows_state, going_on
+from dataspace.client.epochs.reopening import RESTARTS, follows_state, going_on
 from dataspace.client.epochs.tables import RowTable, StateTable
 from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.kernel.changes import EpochChanges
@@ -43,9 +43,6 @@ from index.values.values import Value
 
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
-
-RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
-"""Error codes of an opening that mean: the stream cannot start at that epoch, but the state is available."""
 
 VISIT: Final = 0.002
 """Seconds after which ``each`` lets other tasks run: a slow function must not delay the heartbeat."""

@@ -13,7 +13,8 @@ from typing import Final
 
 from server.cli import arguments as a
 from server.cli.arguments import JSON_LINES, Argument, Command, flag, one_of, option, repeated, word
-from server.cli.operating import ARCHIVE, CONSUME, COPY, KEEPING, OPERATING, STORE, VERIFY
+from server.cli.dividing import CONSUME
+from server.cli.operating import ARCHIVE, COPY, KEEPING, OPERATING, STORE, VERIFY
 
 DESCRIPTION: Final = "A shared space of facts. A fact exists as long as at least one owner asserts it."
 

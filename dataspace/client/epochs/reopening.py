@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from dataspace.wire.observing import ObserveOptions
+
+RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
+"""Error codes of an opening that mean: the stream cannot start at that epoch, but the state is available."""
 
 
 def follows_state(options: ObserveOptions, *, restated: bool) -> bool:
