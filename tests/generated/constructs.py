@@ -30,6 +30,7 @@ from dataspace.rules.language.syntax import (
     GroupAggregate,
     LastingGroup,
     Literal,
+    MaybeGroup,
     NegatedGroup,
     TimedAtom,
     TimeKind,
@@ -93,6 +94,8 @@ def entries() -> list[str]:
         "let",
         "negated fact",
         "distinct",
+        "maybe fact",
+        "else",
         "strict relation",
     ]
 
@@ -114,6 +117,8 @@ SPOKEN: Final = (
     "p(sum(distinct $n)) <- q(_, $n).",
     "p(avg($n), min($n), max($n), collect($t), top(1, $n), count()) <- q($t, $n).",
     "p($e) <- w($s, _, _), $e in $s.",
+    "p($t, count($v)) <- q($t, $n), maybe (m($t, $v), $v < $n).",
+    "p($t, max($v) else null) <- q($t, _), maybe m($t, $v).",
     "p($t) <- q($t, $n), count() of (m($t, _)) = $c, $c >= $n - 1.",
 )
 """Texts beside those that are drawn."""
@@ -126,6 +131,7 @@ _MISUSED: Final[dict[str, str]] = {
     "literal LastingGroup": "p($x) <- (q($x, $n)) for 0 s.",
     "literal EitherGroup": "p($x) <- (q($x) or r($y)).",
     "literal NegatedGroup": "p($x) <- q($x), not (r($y), $y > $z).",
+    "literal MaybeGroup": "p($x) <- q($x), maybe (r($x, $y), $y > $z).",
     "literal GroupAggregate": "p($x) <- r($x), count() of (q($x, _)) = 0.",
     "expression Variable": "p($y) <- q($x).",
     "expression Structure": "p({1: 2, 1: $x}) <- q($x).",
@@ -148,6 +154,8 @@ _MISUSED: Final[dict[str, str]] = {
     "let": "let k = 1. let k = 2. p($x) <- q($x, k).",
     "negated fact": "p($x) <- q($x), not r($y), $y > 1.",
     "distinct": "p(count(distinct)) <- q($x).",
+    "maybe fact": "p($x, max($y)) <- q($x), maybe r($x, $y).",
+    "else": "p(count($x) else 0) <- q($x).",
     "strict relation": "strict relation q(x: intt). p($x) <- q($x).",
 }
 
@@ -205,6 +213,7 @@ def _of_expression(expression: Expression | Aggregate) -> Iterator[str]:
         case Aggregate(name):
             yield f"aggregate {name}"
             yield from ["distinct"] if expression.distinct else []
+            yield from [] if expression.otherwise is None else ["else"]
         case FunctionCall(name):
             yield f"function {name}"
         case Arithmetic(operator):
@@ -221,13 +230,14 @@ def _of_literal(literal: Literal) -> Iterator[str]:
     match literal:
         case Atom() | TimedAtom():
             yield from ["negated fact"] if literal.negated else []
+            yield from ["maybe fact"] if literal.maybe else []
         case Comparison(operator, left, right):
             yield f"comparison {operator}"
             yield from _of_expression(left)
             yield from _of_expression(right)
         case Elements(_, of):
             yield from _of_expression(of)
-        case LastingGroup(literals) | NegatedGroup(literals):
+        case LastingGroup(literals) | NegatedGroup(literals) | MaybeGroup(literals):
             inner = literals
         case EitherGroup(branches):
             inner = tuple([each for branch in branches for each in branch])

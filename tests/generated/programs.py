@@ -108,7 +108,7 @@ PROFILES: Final = (
     Profile(("atom", "assert", "within", "aggregate", "group", "send")),
     Profile(("atom", "at", "at", "assert")),
     Profile((CYCLE,), EDGES),
-    Profile((*SIMPLE, "aggregate", "aggregate")),
+    Profile((*SIMPLE, "aggregate", "maybe", "maybe")),
     Profile(("atom", "assert"), WIDE, crowd=30),
 )
 

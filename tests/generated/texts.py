@@ -67,6 +67,12 @@ def _group(random: Random) -> str:
     )
 
 
+def _maybe(random: Random) -> str:
+    atom = random.choice(["m($k, $w)", "m($u, $w)", "j($w)", "m($k, $w), $w > 0", "m($k, $w), not j($w)"])
+    timed = "" if "," in atom.partition(")")[2] else random.choice(["", f" within {_span(random)}"])
+    return f"maybe {atom}{timed}" if ")," not in atom else f"maybe ({atom})"
+
+
 LITERALS: Final[dict[str, Draw]] = {
     "atom": _atom,
     "within": _within,
@@ -76,6 +82,7 @@ LITERALS: Final[dict[str, Draw]] = {
     "comparison": _comparison,
     "now": _about_now,
     "group": _group,
+    "maybe": _maybe,
 }
 """What a body may have, by the name of the construct."""
 
@@ -92,6 +99,13 @@ HEADS: Final = {
         "c(avg($v))",
         "c(count(distinct $k))",
         "c(sum(distinct $v))",
+    ),
+    "maybe": (
+        "b($k, count($w))",
+        "c(sum($w))",
+        "b($v, max($w) else -1)",
+        "b($k, collect($w))",
+        "c(count(distinct $w))",
     ),
     "send": ("send(s($k))", "send(s($v))", "send(s($c))"),
     "next": ("next(n($k))", "next(a($k))"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -26,6 +27,7 @@ from dataspace.rules.language.syntax import (
     GroupAggregate,
     LastingGroup,
     Literal,
+    MaybeGroup,
     NegatedGroup,
     Rule,
     Structure,
@@ -218,7 +220,12 @@ def _read(body: Iterable[Literal], blocks: bool) -> Iterator[tuple[Value, bool]]
             case EitherGroup(branches):
                 for branch in branches:
                     yield from _read(branch, blocks)
-            case NegatedGroup(literals) | GroupAggregate(_, literals) | LastingGroup(literals):
+            case (
+                NegatedGroup(literals)
+                | GroupAggregate(_, literals)
+                | LastingGroup(literals)
+                | MaybeGroup(literals)
+            ):
                 yield from _read(literals, True)
 
 
@@ -229,26 +236,52 @@ def _heads(rule: Rule, view: View) -> Iterator[Value]:
     everything = bool(rule.head.aggregates)
     needed = {name for each in rule.head.arguments for name in _names(each)}
     body = _Body(view, everything, is_final=rule.head.verb is Verb.FINAL)
-    solutions = list(body.solutions(rule.body, {NOW: time_of(view.now)}, needed))
+    literals = [each for each in rule.body if not _is_maybe(each)]
+    solutions = list(body.solutions(literals, {NOW: time_of(view.now)}, needed))
     if rule.head.verb is Verb.FINAL:
         solutions = [each for each in solutions if _is_complete(rule, each, view.now)]
     if not everything:
         for solution in solutions:
             yield Record.of(rule.head.label, tuple([_value(each, solution) for each in rule.head.arguments]))
         return
+    groups = _grouped(rule, solutions)
+    further: dict[str, dict[object, list[Solution]]] = {}
+    for maybe in filter(_is_maybe, rule.body):
+        whole = [*literals, _surely(maybe)]
+        found = _grouped(rule, body.solutions(whole, {NOW: time_of(view.now)}, needed))
+        own = set(_names(maybe)) - {name for each in literals for name in _names(each)}
+        further.update(dict.fromkeys(own, found))
+    for at, group in groups.items():
+        fields = []
+        for e in rule.head.arguments:
+            if isinstance(e, Aggregate):
+                taken = next((further[name] for name in _names(e) if name in further), groups)
+                fields.append(_aggregate(e, [_value(e.of, s) for s in taken.get(at, ())]))
+            else:
+                fields.append(_value(e, group[0]))
+        yield Record.of(rule.head.label, tuple(fields))
+
+
+def _is_maybe(literal: Literal) -> bool:
+    return isinstance(literal, MaybeGroup) or (isinstance(literal, Atom | TimedAtom) and literal.maybe)
+
+
+def _surely(literal: Literal) -> Literal:
+    """What may be there as what must."""
+    if isinstance(literal, MaybeGroup):
+        return EitherGroup((literal.literals,))
+    assert isinstance(literal, Atom | TimedAtom)  # there are no others
+    return replace(literal, maybe=False)
+
+
+def _grouped(rule: Rule, solutions: Iterable[Solution]) -> dict[object, list[Solution]]:
+    """Distinct solutions by the fields of the head that are no aggregates."""
     distinct = {key(Map.of(list(solution.items()))): solution for solution in solutions}
     groups: dict[object, list[Solution]] = {}
     for solution in distinct.values():
         plain = [_value(e, solution) for e in rule.head.arguments if not isinstance(e, Aggregate)]
         groups.setdefault(key(tuple(plain)), []).append(solution)
-    for group in groups.values():
-        fields = [
-            _aggregate(e, [_value(e.of, s) for s in group])
-            if isinstance(e, Aggregate)
-            else _value(e, group[0])
-            for e in rule.head.arguments
-        ]
-        yield Record.of(rule.head.label, tuple(fields))
+    return groups
 
 
 def _is_complete(rule: Rule, solution: Solution, now: int) -> bool:
@@ -269,6 +302,8 @@ def _is_complete(rule: Rule, solution: Solution, now: int) -> bool:
 def _aggregate(aggregate: Aggregate, values: list[Value]) -> Value:
     if aggregate.distinct:
         values = list({key(each): each for each in values}.values())
+    if not values and aggregate.otherwise is not None:
+        return _value(aggregate.otherwise, {})
     ordered = sorted(values, key=order_key)
     match aggregate.name:
         case "count":

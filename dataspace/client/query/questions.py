@@ -34,6 +34,7 @@ from dataspace.rules.language.syntax import (
     GroupAggregate,
     Head,
     Literal,
+    MaybeGroup,
     NegatedGroup,
     Rule,
     Structure,
@@ -129,6 +130,8 @@ def _filed(literal: Literal, patterns: dict[str, tuple[int, Value]], known: Mapp
             return EitherGroup(tuple(map(filed, branches)))
         case NegatedGroup(literals):
             return NegatedGroup(filed(literals))
+        case MaybeGroup(literals):
+            return MaybeGroup(filed(literals))
         case GroupAggregate(aggregate, literals, operator, other):
             return GroupAggregate(aggregate, filed(literals), operator, other)
         case Atom():
@@ -138,7 +141,7 @@ def _filed(literal: Literal, patterns: dict[str, tuple[int, Value]], known: Mapp
     wanted = anonymous(literal.pattern, known)
     place, _ = patterns.setdefault(text_of(wanted), (len(patterns), wanted))
     # in a sequence, since a record count(…) that is a field of another one would be taken for an aggregate
-    return Atom(Record(label(place), (literal.pattern,)), negated=literal.negated)
+    return Atom(Record(label(place), (literal.pattern,)), literal.negated, maybe=literal.maybe)
 
 
 def anonymous(pattern: Value, known: Mapping[str, Value]) -> Value:

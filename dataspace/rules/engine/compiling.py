@@ -95,7 +95,8 @@ class Compiler:
 
     ``cycle`` are the relations of the head's own cycle, if it has one; ``group`` takes solutions of a rule
     with aggregates, instead of a relation that takes its head; ``deferred`` keeps errors of expressions until
-    the tick is settled, ``meter`` counts what the rule costs.
+    the tick is settled, ``meter`` counts what the rule costs.  ``maybes`` are the compilers of the same rule
+    with what may be there.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Compiler:
         self.deferred = deferred
         self.body = Body(number, rule, atoms, terms, limits.deferred)
         self.meter = meter
+        self.maybes: tuple[Compiler, ...] = ()
 
     def hold(self) -> None:
         """Counts what follows without any row, or from rows that are not there."""

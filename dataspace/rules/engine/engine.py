@@ -26,7 +26,7 @@ from dataspace.rules.engine.components import PlacedRule, impure
 from dataspace.rules.engine.dependencies import DependencyGraph, Growth, Node
 from dataspace.rules.engine.parts import RuleParts
 from dataspace.rules.language.functions import BYTES_OF_WORK
-from dataspace.rules.language.syntax import Rule, Verb
+from dataspace.rules.language.syntax import Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
 from dataspace.rules.relations.budgets import (
     READS_OF_AN_ACTION,
@@ -139,7 +139,7 @@ class ComponentEngine:
                         feed(row, state)
             self._claimed.read(dependencies, self._base_facts.facts)
             for number in range(dependencies.growth.first, len(self.rules)):
-                self._begin(number, dependencies.rules[number], stands=True)
+                self._begin(number, stands=True)
         except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
             self.fail(error)
 
@@ -308,8 +308,8 @@ class ComponentEngine:
             for value in self._base_facts.facts(root):
                 claim(value, +1)
         try:
-            for number, rule in enumerate(self.dependencies.rules):
-                self._begin(number, rule, stands=False)
+            for number in range(len(self.dependencies.rules)):
+                self._begin(number, stands=False)
         except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
             self.fail(error)
 
@@ -320,7 +320,7 @@ class ComponentEngine:
             head.news.noted.append(row)
             self.dependencies.heads[key(head.of), head.width, Verb.ASSERT].support(row, +1)
 
-    def _begin(self, number: int, rule: Rule, *, stands: bool) -> None:
+    def _begin(self, number: int, *, stands: bool) -> None:
         """Counts the derivations of one rule from the rows that are there.
 
         They are all found from the rows of one atom, the smallest of the atoms that stand before any other of
@@ -328,7 +328,11 @@ class ComponentEngine:
         facts ``stands``, no other relation has a row yet.
         """
         compiler = self._parts.compilers[number]
-        positive = [each for each in self.dependencies.atoms[number] if not each.atom.negated]
+        for each in (compiler, *compiler.maybes):
+            self._begin_part(each, stands=stands)
+
+    def _begin_part(self, compiler: Compiler, *, stands: bool) -> None:
+        positive = [each for each in compiler.atoms if not each.atom.negated]
         if not positive:  # it holds from the start, or is not refuted yet
             compiler.hold()
             return

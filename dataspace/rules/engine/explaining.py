@@ -189,7 +189,7 @@ class Explainer:
         premises, absent, hidden = [], [], 0
         for solution in solutions:
             for atom in self._dependencies.atoms[number]:
-                if not atom.atom.negated:
+                if not (atom.atom.negated or (atom.atom.maybe and atom.at not in solution.rows)):
                     premise = self._premise(atom, solution, depth + 1)
                     if premise is WITHHELD:
                         hidden += 1
@@ -212,7 +212,8 @@ class Explainer:
 
     def _absent(self, atom: BoundAtom, known: Known) -> str:
         if self._visible.making(atom.relation):
-            return self._literal_text(atom, known)
+            text = self._literal_text(atom, known)
+            return f"not {text.removeprefix('maybe ')}" if atom.atom.maybe else text
         return f"not {unparse(instance_of(atom.atom, known))}"
 
     def _literal_text(self, atom: BoundAtom, known: Known) -> str:

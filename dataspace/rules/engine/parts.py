@@ -6,6 +6,7 @@ They are made once, when the rule comes into the engine, and not again when othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -13,6 +14,8 @@ from dataspace.rules.engine.compiling import Compiler, DeferredErrors, RuleLimit
 from dataspace.rules.engine.components import PlacedRule
 from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
 from dataspace.rules.language.functions import BYTES_OF_WORK
+from dataspace.rules.language.groups import parts_of_maybe
+from dataspace.rules.language.syntax import Rule
 from dataspace.rules.relations.budgets import (
     MAX_TEXT,
     STEPS_FOR_EACH_ROW,
@@ -22,7 +25,8 @@ from dataspace.rules.relations.budgets import (
     more_bytes,
     more_steps,
 )
-from dataspace.rules.relations.grouping import Grouping
+from dataspace.rules.relations.grouping import Change, Grouping
+from dataspace.rules.relations.join_orders import BoundAtom
 from dataspace.rules.relations.terms import Terms
 from dataspace.rules.relations.times import Times
 from dataspace.rules.relations.timing import Timing
@@ -48,7 +52,7 @@ class RuleParts:
         first = len(self.compilers)
         for at, rule in enumerate(rules, first):
             self.compilers.append(self._compiler(at, rule, dependencies))
-        return self.compilers[first:]
+        return [each for made in self.compilers[first:] for each in (made, *made.maybes)]
 
     def _compiler(self, at: int, placed: PlacedRule, dependencies: DependencyGraph) -> Compiler:
         head, number, budget = dependencies.head(placed.rule), placed.number, self._budget
@@ -86,15 +90,24 @@ class RuleParts:
             more=more_bytes,
             part=BYTES_OF_WORK * part,
         )
-        return Compiler(
-            number,
-            placed.rule,
-            dependencies.atoms[at],
-            head,
-            dependencies.cycle(head) if grouping is None else [],
-            self._terms,
-            None if grouping is None else grouping.change,
-            RuleLimits(steps, text, facts, deferred),
-            self.deferred,
-            self._costs.meter(number),
-        )
+        limits, meter = RuleLimits(steps, text, facts, deferred), self._costs.meter(number)
+        atoms = dependencies.atoms[at]
+        cycle = dependencies.cycle(head) if grouping is None else []
+
+        def compiler(rule: Rule, atoms: list[BoundAtom], change: Change | None) -> Compiler:
+            return Compiler(
+                number, rule, atoms, head, cycle, self._terms, change, limits, self.deferred, meter
+            )
+
+        maybes = [each for each in atoms if each.atom.maybe]
+        if not maybes or not isinstance(grouping, Grouping):
+            return compiler(placed.rule, atoms, None if grouping is None else grouping.change)
+        main, *parts = parts_of_maybe(placed.rule)
+        made = compiler(main, [each for each in atoms if not each.atom.maybe], grouping.change)
+        inner: list[Compiler] = []
+        for of, maybe, change in zip(parts, maybes, grouping.changes[1:], strict=True):
+            surely = replace(maybe, atom=replace(maybe.atom, maybe=False))
+            needed = [surely if each is maybe else each for each in atoms]  # in order, as triggers go by it
+            inner.append(compiler(of, [each for each in needed if not each.atom.maybe], change))
+        made.maybes = tuple(inner)
+        return made

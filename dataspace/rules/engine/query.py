@@ -26,6 +26,7 @@ from dataspace.rules.language.syntax import (
     GroupAggregate,
     LastingGroup,
     Literal,
+    MaybeGroup,
     NegatedGroup,
     Rule,
     Structure,
@@ -186,15 +187,19 @@ class Solver:
         atom = step.atom
         given = {at: self._terms.of(so_far.known[atom.names[at]]) for at in step.bound}
         found = self._found(atom.relation, given)
+        is_none = True
         if atom.atom.negated:
             if next(found, None) is None:
                 yield so_far
             return
         for row in found:
             if self._admits(atom.relation, atom.relation.states[row]):
+                is_none = False
                 known = dict(so_far.known)
                 known.update((name, term.value) for name, term in zip(atom.names, row, strict=True))
                 yield Solution(known, so_far.rows | {atom.at: row})
+        if atom.atom.maybe and is_none:
+            yield so_far
 
     def _found(self, relation: Relation, given: dict[int, RuleTerm]) -> Iterator[Row]:
         for row, state in self._lookups.candidates(relation, given):
@@ -297,6 +302,8 @@ def literal_text(literal: Literal, known: Known) -> str:
             return f"({' or '.join(map(inside, branches))})"
         case NegatedGroup(literals):
             return f"not ({inside(literals)})"
+        case MaybeGroup(literals):
+            return f"maybe ({inside(literals)})"
         case Elements(names, of):
             return str(Elements(names, _given(of, known)))
         case GroupAggregate(aggregate, literals, operator, other):

@@ -15,6 +15,7 @@ unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dataspace.rules.language.syntax import (
@@ -28,6 +29,7 @@ from dataspace.rules.language.syntax import (
     Head,
     LastingGroup,
     Literal,
+    MaybeGroup,
     NegatedGroup,
     Rule,
     Structure,
@@ -46,7 +48,7 @@ MAX_PARTS: Final = 64
 MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """Comparisons, and the same with the sides exchanged."""
 
-_GROUPS: Final = (EitherGroup, NegatedGroup, GroupAggregate)
+_GROUPS: Final = (EitherGroup, NegatedGroup, GroupAggregate, MaybeGroup)
 
 
 def ungrouped(rule: Rule, mark: str = "") -> tuple[Rule, ...]:
@@ -111,6 +113,8 @@ class _Ungrouping:
                     label = self._label(literal)
                     self._make(label, [*map(Variable, shared)], (*context, *literals), literal)
                     found.append(_atom(label, shared, literal, negated=True))
+                case MaybeGroup(literals):
+                    found.append(replace(self._either(literal, (literals,), shared, beside), maybe=True))
                 case GroupAggregate():
                     found += self._aggregate(literal, shared, beside)
                 case LastingGroup(literals, span) if _has_groups(literal):
@@ -121,7 +125,7 @@ class _Ungrouping:
 
     def _either(
         self,
-        group: EitherGroup,
+        group: EitherGroup | MaybeGroup,
         branches: Iterable[Sequence[Literal]],
         shared: Sequence[str],
         beside: Sequence[Literal],
@@ -245,9 +249,9 @@ def bound_in(body: Sequence[Literal]) -> set[str]:
     equations: list[tuple[tuple[str, ...], Expression]] = []
     for literal in body:
         match literal:
-            case Atom(pattern, False):
+            case Atom(pattern, negated=False, maybe=False):
                 bound.update(named(pattern))
-            case TimedAtom(pattern, False, at, _):
+            case TimedAtom(pattern, False, at, _, False):
                 bound.update(named(pattern))
                 bound.update(() if at is None else (at,))
             case LastingGroup(literals, _):
@@ -271,6 +275,34 @@ def bound_in(body: Sequence[Literal]) -> set[str]:
     return bound
 
 
+# -- what may be there -----------------------------------------------------------------------------
+
+
+def parts_of_maybe(rule: Rule) -> list[Rule]:
+    """Returns the rules whose solutions the aggregates of a rule take, which has plain literals: one without
+    the atoms that are ``maybe``, then one with each of them.
+
+    The head of each has the aggregates over its own solutions.
+    """
+    maybes = [each for each in rule.atoms if each.maybe]
+    needed = tuple([each for each in rule.body if each not in maybes])
+    bodies = [needed, *[(*needed, replace(each, maybe=False)) for each in maybes]]
+    parts = [part_of(rule, each) for each in rule.head.aggregates]
+    found = []
+    for part, body in enumerate(bodies):
+        taken = [each for each, at in zip(rule.head.aggregates, parts, strict=True) if at == part]
+        fields = [each for each in rule.head.arguments if not isinstance(each, Aggregate)]
+        found.append(replace(rule, head=replace(rule.head, arguments=(*fields, *taken)), body=body))
+    return found
+
+
+def part_of(rule: Rule, aggregate: Aggregate) -> int:
+    """Returns which of the ``parts_of_maybe`` has the solutions that an aggregate takes."""
+    names = set(variables_of(aggregate)) - bound_in(rule.body)
+    maybes = [each for each in rule.atoms if each.maybe]
+    return next((at for at, each in enumerate(maybes, 1) if names & set(named(each.pattern))), 0)
+
+
 # -- names -----------------------------------------------------------------------------------------
 
 
@@ -288,7 +320,7 @@ def names_of(literal: Literal) -> Iterator[str]:
             yield from named(pattern)
             if at is not None:
                 yield at
-        case LastingGroup(literals, _) | NegatedGroup(literals):
+        case LastingGroup(literals, _) | NegatedGroup(literals) | MaybeGroup(literals):
             for each in literals:
                 yield from names_of(each)
         case EitherGroup(branches):
@@ -311,7 +343,7 @@ def names_of(literal: Literal) -> Iterator[str]:
 def _visible(literal: Literal) -> Iterator[str]:
     """Yields the variables that a literal shares with others; negated groups and aggregates share none."""
     match literal:
-        case NegatedGroup():
+        case NegatedGroup() | MaybeGroup():
             return
         case GroupAggregate(_, _, _, other):
             yield from variables_of(other)
@@ -326,7 +358,7 @@ def _visible(literal: Literal) -> Iterator[str]:
 def _taken_in(literal: Literal) -> Iterator[str]:
     """Yields the variables inside a literal that shares them with what stands beside it, though none of its
     own is seen there."""
-    if isinstance(literal, NegatedGroup | GroupAggregate):
+    if isinstance(literal, NegatedGroup | GroupAggregate | MaybeGroup):
         yield from _inside(literal)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dataspace.rules.language.expressions import (
@@ -35,10 +36,13 @@ from dataspace.rules.language.syntax import (
     GroupAggregate,
     LastingGroup,
     Literal,
+    MaybeGroup,
     NegatedGroup,
     Now,
+    Structure,
     TimedAtom,
     Variable,
+    variables_of,
 )
 from index.errors import UsageError
 from index.patterns.patterns import skeleton
@@ -87,7 +91,18 @@ class LiteralReader(ExpressionReader):
             self.position = start
             return self.expression(0)  # of several values it is a function
         self.expect(")")
-        return self._alone(Aggregate(found[1], of, n, distinct), start)
+        return self._alone(Aggregate(found[1], of, n, distinct, self._otherwise()), start)
+
+    def _otherwise(self) -> Structure | None:
+        """Reads what an aggregate is where it has no value."""
+        if not self.keyword("else"):
+            return None
+        self.blanks()
+        at = self.position
+        found = expression_of(self.value())
+        if not isinstance(found, Structure) or next(variables_of(found), None) is not None:
+            raise self.error("else takes a value, as in max($n) else 0", at)
+        return found
 
     def _distinct(self) -> bool:
         """True if the word ``distinct`` stands before what an aggregate takes; then it is read."""
@@ -110,6 +125,8 @@ class LiteralReader(ExpressionReader):
     def literal(self, level: int = 0) -> Literal:
         if level > MAX_NESTING:
             raise self.error(f"groups nested deeper than {MAX_NESTING} levels")
+        if "maybe" not in self.constants and self.keyword("maybe"):
+            return self._maybe(level)
         if self.keyword("not"):
             self.blanks()
             if self.ahead() == "(":
@@ -193,10 +210,12 @@ class LiteralReader(ExpressionReader):
         if self.keyword("within"):
             within = self._duration("within")
         if self.keyword("for"):
-            raise self.error(f"for stands behind a group in parentheses: ({atom}) for 30 s", start)
-        return (
-            atom if name is None and within is None else TimedAtom(atom.pattern, atom.negated, name, within)
-        )
+            lasting = f"({replace(atom, maybe=False)}) for 30 s"
+            written = f"maybe ({lasting})" if atom.maybe else lasting
+            raise self.error(f"for stands behind a group in parentheses: {written}", start)
+        if name is None and within is None:
+            return atom
+        return TimedAtom(atom.pattern, atom.negated, name, within, atom.maybe)
 
     def _is_group(self) -> bool:
         """True if a parenthesis holds literals, and not a part of an expression; reads nothing."""
@@ -246,6 +265,17 @@ class LiteralReader(ExpressionReader):
         """Reads literals in parentheses that are to hold together."""
         branches = self._branches(level)
         return branches[0] if len(branches) == 1 else (EitherGroup(branches),)
+
+    def _maybe(self, level: int) -> Atom | TimedAtom | MaybeGroup:
+        self.blanks()
+        at = self.position
+        if level:
+            raise self.error("maybe stands in the body of a rule, and in no group: derive it by another", at)
+        if self.ahead() == "(":
+            return MaybeGroup(self._literals(level))
+        if self.keyword("not"):
+            raise self.error("maybe stands before what may be there: write maybe job($q, $j)", at)
+        return self._timed(Atom(self._pattern(at, self.value()), maybe=True), at)
 
     def _negated_group(self, level: int) -> NegatedGroup:
         at = self.position
@@ -331,7 +361,7 @@ def count(literals: Sequence[Literal]) -> int:
         match literal:
             case EitherGroup(branches):
                 found += sum(map(count, branches))
-            case NegatedGroup(inside) | GroupAggregate(_, inside) | LastingGroup(inside):
+            case NegatedGroup(inside) | GroupAggregate(_, inside) | LastingGroup(inside) | MaybeGroup(inside):
                 found += count(inside)
             case _:
                 found += 1

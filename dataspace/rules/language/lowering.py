@@ -122,8 +122,9 @@ class _Lowering:
                         body.append(literal)
         about_now = [each for each in body if isinstance(each, Comparison) and _is_about_now(each)]
         if about_now:
-            rest = [each for each in body if each not in about_now]
-            body = [self._compared(head, rest, about_now)]
+            maybes = [each for each in body if isinstance(each, Atom) and each.maybe]
+            rest = [each for each in body if each not in about_now and each not in maybes]
+            body = [self._compared(head, rest, about_now), *maybes]
         return Rule(head, tuple(body), written=rule.text, part=rule.part)
 
     # -- literals --------------------------------------------------------------------------------------
@@ -148,7 +149,8 @@ class _Lowering:
         if literal.within is None:
             assert literal.at is not None  # else it is an atom
             form = TimeForm(TimeKind.AT, is_exact=True, shown=str(literal), literals=(literal,))
-            yield self._hide(form, [Atom(_whole(pattern, whole))], [*names, whole], extra=[literal.at])
+            hidden = self._hide(form, [Atom(_whole(pattern, whole))], [*names, whole], extra=[literal.at])
+            yield replace(hidden, maybe=literal.maybe)
             return
         kind = TimeKind.OCCURRENCES if is_each else TimeKind.WITHIN
         form = TimeForm(
@@ -163,7 +165,8 @@ class _Lowering:
             yield self._hide(form, [Atom(pattern)], names)
             return
         extra = [literal.at or self._fresh(), self._fresh()]
-        yield self._hide(form, [Atom(_whole(pattern, whole))], names, extra=extra, whole=whole)
+        hidden = self._hide(form, [Atom(_whole(pattern, whole))], names, extra=extra, whole=whole)
+        yield replace(hidden, maybe=literal.maybe)
 
     def _final(self, literal: TimedAtom, window: int) -> Literal:
         pattern = _opened(literal.pattern, self)
@@ -318,9 +321,12 @@ def flattened(rule: Rule) -> Rule:
     body: list[Literal] = []
     for literal in rule.body:
         match literal:
-            case TimedAtom(pattern, negated, at, _):
+            case TimedAtom(pattern, negated, at, _, maybe):
                 unbound = _closed(pattern, set(_free(rule, literal))) if negated else pattern
-                body.append(Atom(unbound, negated))
+                if maybe and at is not None:
+                    unbound = Record("$", at, None, unbound)
+                    at = None
+                body.append(Atom(unbound, negated, maybe=maybe))
                 if at is not None:
                     body.append(Atom(Record("at", Record("$", at, None, DISCARD))))
             case LastingGroup(literals, _):

@@ -16,7 +16,7 @@ from typing import Final
 
 from dataspace.rules.language.evaluating import evaluate
 from dataspace.rules.language.functions import FUNCTIONS, nearest, with_article
-from dataspace.rules.language.groups import bound_in
+from dataspace.rules.language.groups import bound_in, part_of
 from dataspace.rules.language.hosted import UnknownFunction
 from dataspace.rules.language.lowering import class_of, flattened
 from dataspace.rules.language.ordering import free
@@ -98,6 +98,7 @@ def check(rule: Rule) -> None:
     if rule.head.aggregates and rule.head.verb is Verb.SEND:
         raise UsageError("an aggregate is a fact that changes: derive it, and send from another rule")
     bound = bound_by(rule)
+    _check_maybe(rule, bound)
     unbound = [(name, where) for name, where in _asked(rule) if name not in bound]
     if unbound:
         # the one that is a difference is why others, which it would give values to, have none
@@ -123,6 +124,43 @@ def _check_by_itself(group: LastingGroup) -> None:
                 f"unsafe rule: ${name} in {where} is bound by no positive part of {group}, which holds by"
                 " itself: repeat what binds it inside, as in (limit($d, $m), temp($d, $v), $v > $m) for 30 s"
             )
+
+
+_OF_NONE: Final = ("count", "sum", "collect", "top")
+"""Aggregates that have a value of nothing."""
+
+
+def _check_maybe(rule: Rule, bound: set[str]) -> None:
+    """Refuses an atom that is ``maybe`` and that no aggregate takes, or that others lean on; and an aggregate
+    that has no value of nothing."""
+    maybes = [each for each in rule.atoms if each.maybe]
+    own = [set(names_in(each)) - bound for each in maybes]
+    for aggregate in rule.head.aggregates:
+        place = part_of(rule, aggregate) - 1
+        names = set(variables_of(aggregate)) - bound
+        if maybes and not list(variables_of(aggregate)):
+            raise UsageError(f"{aggregate} beside maybe: name what is counted, a variable, as in count($j)")
+        for name in sorted(names if place >= 0 else ()):
+            if sum(name in each for each in own) > 1:
+                raise UsageError(
+                    f"${name} in two maybe, which are counted apart: give each a name of its own"
+                )
+            if name not in own[place]:
+                raise UsageError(f"{aggregate} takes what two maybe give, which are counted apart")
+        has_none = place >= 0 and aggregate.name not in _OF_NONE
+        if has_none and aggregate.otherwise is None:
+            raise UsageError(f"{aggregate} of maybe has no value of none: write {aggregate} else 0, say")
+        if aggregate.otherwise is not None and not has_none:
+            raise UsageError(f"{aggregate}: it always has a value, so leave else out")
+    for atom, names in zip(maybes, own, strict=True):
+        if not any(names.intersection(variables_of(each)) for each in rule.head.aggregates):
+            raise UsageError(f"{atom} gives nothing: let an aggregate take a variable of it, as count($j)")
+        for name, where in _asked(rule):
+            if name in names:
+                raise UsageError(
+                    f"${name} in {where} may have no value, as {atom} gives it: only aggregates take it; what"
+                    " is compared stands within, as in maybe (job($q, $j), $j > 3)"
+                )
 
 
 def _check_words(rule: Rule) -> None:
@@ -240,7 +278,8 @@ def names_in(atom: Atom) -> tuple[str, ...]:
 
 def _asked(rule: Rule) -> Iterator[tuple[str, str]]:
     for argument in rule.head.arguments:
-        yield from _each(variables_of(argument), "the head")
+        if not (isinstance(argument, Aggregate) and part_of(rule, argument)):
+            yield from _each(variables_of(argument), "the head")
     yield from _asked_by(rule.body)
 
 

@@ -204,13 +204,14 @@ SOLUTIONS: Final = Structure(True)
 class Aggregate:
     """One value made of all solutions of a body for the same other fields of the head.
 
-    ``n`` is for ``top``; ``distinct`` takes equal values once.
+    ``n`` is for ``top``; ``distinct`` takes equal values once.  ``otherwise`` is the value where it has none.
     """
 
     name: str
     of: Expression
     n: int = 0
     distinct: bool = False
+    otherwise: Structure | None = None
 
     def __str__(self) -> str:
         of = (
@@ -218,23 +219,27 @@ class Aggregate:
             if self.of != SOLUTIONS or self.distinct
             else ""
         )
-        return f"{self.name}({f'{self.n}, ' if self.name == 'top' else ''}{of})"
+        otherwise = "" if self.otherwise is None else f" else {self.otherwise}"
+        return f"{self.name}({f'{self.n}, ' if self.name == 'top' else ''}{of}){otherwise}"
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A fact that must be there, or must not."""
+    """A fact that must be there, or must not; with ``maybe`` one that aggregates take if it is there."""
 
     pattern: Value
     negated: bool = False
     shown: str = field(default="", compare=False)
     """The text of the literal for which it stands, if it is not written so itself."""
+    maybe: bool = False
 
     def __str__(self) -> str:
         text = self.shown or unparse(self.pattern)
         if text.startswith("not("):
             text = f'"not"{text[3:]}'  # a fact of that label, and no negation
-        return text if self.shown or not self.negated else f"not {text}"
+        if self.shown:
+            return text
+        return f"not {text}" if self.negated else f"maybe {text}" if self.maybe else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +265,12 @@ class TimedAtom:
     negated: bool = False
     at: str | None = None
     within: int | None = None
+    maybe: bool = False
 
     def __str__(self) -> str:
         at = "" if self.at is None else f" at ${self.at}"
         within = "" if self.within is None else f" within {duration_text(self.within)}"
-        return f"{Atom(self.pattern, self.negated)}{at}{within}"
+        return f"{Atom(self.pattern, self.negated, maybe=self.maybe)}{at}{within}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +328,16 @@ class NegatedGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class MaybeGroup:
+    """Literals whose variables only aggregates take, if they hold together."""
+
+    literals: tuple[Literal, ...]
+
+    def __str__(self) -> str:
+        return f"maybe ({', '.join(map(str, self.literals))})"
+
+
+@dataclass(frozen=True, slots=True)
 class GroupAggregate:
     """An aggregate over the solutions of some literals, compared with an expression."""
 
@@ -336,7 +352,15 @@ class GroupAggregate:
 
 
 Literal: TypeAlias = (
-    Atom | Comparison | Elements | TimedAtom | LastingGroup | EitherGroup | NegatedGroup | GroupAggregate
+    Atom
+    | Comparison
+    | Elements
+    | TimedAtom
+    | LastingGroup
+    | EitherGroup
+    | NegatedGroup
+    | MaybeGroup
+    | GroupAggregate
 )
 
 UNITS: Final = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -462,7 +486,8 @@ class Rule:
     def loops(self) -> int:
         """Returns how many loops are in each other where one of its atoms has changed."""
         members = sum(isinstance(each, Elements) for each in self.body)
-        return members + sum(not atom.negated for atom in self.atoms)
+        needed = sum(not (atom.negated or atom.maybe) for atom in self.atoms)
+        return members + needed + any(atom.maybe for atom in self.atoms)
 
     @property
     def collects(self) -> bool:

@@ -8,19 +8,25 @@ An accumulator keeps just enough to take one solution more or less: a count, an 
 container.  Sums of floats are kept exactly, as integers scaled by the smallest float, so that the order of
 changes makes no difference and an added value can be subtracted again.
 
-Always: a group that has solutions supports exactly one row of the head; a group without solutions is not
-kept; the value of an aggregate depends on what is in it, not on the order of changes.
+What is ``maybe`` there has inputs of its own: the solutions without it keep the group, those with it change
+its aggregates.
+
+Always: a group that has solutions supports at most one row of the head, and one unless an aggregate has no
+value; a group without solutions is not kept; the value of an aggregate depends on what is in it, not on the
+order of changes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
 from sortedcontainers import SortedDict
 
-from dataspace.rules.language.syntax import Aggregate, Rule
+from dataspace.rules.language.groups import part_of
+from dataspace.rules.language.syntax import Aggregate, Rule, maker
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
 from dataspace.rules.relations.failures import RuleFailed
 from dataspace.rules.relations.relations import Relation, State
@@ -31,21 +37,29 @@ from index.values.values import Value, order_key
 
 
 class _Group:
-    """How many solutions there are, what aggregates make of them, and the state of the row that was said."""
+    """How many solutions there are, what aggregates make of them, and the state of the row that was said.
 
-    __slots__ = ("accumulators", "count", "state")
+    ``further`` has the numbers of solutions with each atom that is ``maybe``.
+    """
 
-    def __init__(self, accumulators: tuple[Accumulator, ...]) -> None:
+    __slots__ = ("accumulators", "count", "further", "state")
+
+    def __init__(self, accumulators: tuple[Accumulator, ...], maybes: int) -> None:
         self.accumulators = accumulators
         self.count = 0
+        self.further = [0] * maybes
         self.state: State | None = None
+
+
+Change: TypeAlias = Callable[[Row, Row, int], None]
 
 
 class Grouping:
     """The groups of one rule.  ``change(at, taken, by)`` says that there is a solution more, or less.
 
-    ``at`` are its fields to group by, ``taken`` the fields that aggregates take.  O(log group).  ``settle()``
-    passes to the head what has changed.
+    ``at`` are its fields to group by, ``taken`` the fields that aggregates take.  O(log group).  ``changes``
+    has the same for the solutions of each of ``groups.parts_of_maybe``; ``change`` is the first of them.
+    ``settle()`` passes to the head what has changed.
     """
 
     __slots__ = (
@@ -53,9 +67,12 @@ class Grouping:
         "_is_aggregate",
         "_kinds",
         "_number",
+        "_otherwise",
         "_paid",
+        "_parts",
         "_width",
         "change",
+        "changes",
         "name",
         "pending",
         "settle",
@@ -73,32 +90,48 @@ class Grouping:
             None if each.name == COUNT and not each.distinct else _accumulator(each)
             for each in rule.head.aggregates
         ]
+        self._otherwise = [each.otherwise for each in rule.head.aggregates]
+        self._parts = [part_of(rule, each) for each in rule.head.aggregates]
+        maybes = sum(each.maybe for each in rule.atoms)
         self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
         self._groups: dict[Row, _Group] = {}
-        self.change: Callable[[Row, Row, int], None] = self._changer()
+        self.changes: list[Change] = [self._changer(part, maybes) for part in range(maybes + 1)]
+        self.change: Change = self.changes[0]
         self.settle: Callable[[], None] = self._settler(head, terms)
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def _group(self, at: Row) -> _Group:
-        group = self._groups[at] = _Group(tuple([make() for make in self._kinds if make is not None]))
-        return group
+    def _group(self, maybes: int, at: Row) -> _Group:
+        made = _Group(tuple([make() for make in self._kinds if make is not None]), maybes)
+        self._groups[at] = made
+        return made
 
-    def _changer(self) -> Callable[[Row, Row, int], None]:
-        """Returns what takes a solution, written out; their number needs no accumulator."""
+    def _changer(self, part: int, maybes: int) -> Change:
+        """Returns what takes a solution of a part, written out; their number needs no accumulator."""
         script = Script()
         script.line("def change(at, taken, by):")
         script.depth = 1
-        script.line(f"group = {script.bind(self._groups)}.get(at) or {script.bind(self._group)}(at)")
-        script.line("group.count += by")
-        kept = [n for n, make in enumerate(self._kinds) if make is not None]
+        make = script.bind(partial(self._group, maybes))
+        script.line(f"group = {script.bind(self._groups)}.get(at) or {make}(at)")
+        script.line(f"{self._size_of(part)} += by")
         pay = script.bind(self._pay_for)
-        for at, n in enumerate(kept):
-            script.line(f"if taken[{n}].size > {SMALL_TERM}: {pay}(taken[{n}], group)")
-            script.line(f"group.accumulators[{at}].change(taken[{n}], by)")
+        mine = [n for n, of in enumerate(self._parts) if of == part]
+        for at, n in enumerate(mine):
+            if self._kinds[n] is not None:
+                script.line(f"if taken[{at}].size > {SMALL_TERM}: {pay}(taken[{at}], group)")
+                script.line(f"{self._accumulator(n)}.change(taken[{at}], by)")
         script.line(f"{script.bind(self.pending)}[at] = None")
         return script.functions("change")["change"]  # type: ignore[no-any-return]  # defined by the text
+
+    @staticmethod
+    def _size_of(part: int) -> str:
+        """Returns the text for how many solutions of a part a group has."""
+        return f"group.further[{part - 1}]" if part else "group.count"
+
+    def _accumulator(self, n: int) -> str:
+        """Returns the text for the accumulator of an aggregate, which has one."""
+        return f"group.accumulators[{sum(make is not None for make in self._kinds[:n])}]"
 
     def _settler(self, head: Relation, terms: Terms) -> Callable[[], None]:
         """Returns what passes changed groups to the head, written out.
@@ -128,8 +161,11 @@ class Grouping:
             if not is_one:
                 parts.append(f"at[{at - n}]")
                 continue
-            kept = sum(make is not None for make in self._kinds[:n])
-            write(f"v = group.{'count' if self._kinds[n] is None else f'accumulators[{kept}].value()'}")
+            size, otherwise = self._size_of(self._parts[n]), self._otherwise[n]
+            value = size if self._kinds[n] is None else f"{self._accumulator(n)}.value()"
+            if otherwise is not None:
+                value = f"{value} if {size} else {script.bind(maker(otherwise)[1]())}"
+            write(f"v = {value}")
             terms.write(script, f"t{n}", "v")
             parts.append(f"t{n}")
         write(f"h = {tuple_of(parts)}", "if was and h == was[4]: continue", f"k = {states}.get(h)")

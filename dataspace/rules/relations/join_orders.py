@@ -94,10 +94,10 @@ def plan(
         bound.update(best.names)
 
 
-def _rank(atom: BoundAtom, bound: set[str]) -> tuple[bool, int, int, int]:
+def _rank(atom: BoundAtom, bound: set[str]) -> tuple[bool, bool, int, int, int]:
     known = sum(name in bound for name in atom.names)
     left = len(atom.names) - known
-    return left > 0, -known, left, atom.at
+    return atom.atom.maybe, left > 0, -known, left, atom.at
 
 
 def _look(atom: BoundAtom, bound: set[str]) -> LookUp:

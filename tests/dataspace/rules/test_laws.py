@@ -37,6 +37,13 @@ PROGRAMS = {
         d($x, count($y)) <- e($x, $y). t(sum($n), avg($n), min($n), max($n)) <- d(_, $n).
         most(top(2, $n), collect($x)) <- d($x, $n). w(count($x)) <- e($x, _).
     """,
+    "maybe": """
+        a($x, count($y), sum($y), collect($y)) <- n($x), maybe e($x, $y:int).
+        b($x, sum($y), max($z) else -1, count($w), min($w) else "none")
+            <- e($x:int, $y:int), maybe e($y, $z), maybe (e($x, $w), not gone($w)).
+        c(count($y), count(distinct $x)) <- n(0), maybe e($x, $y), not gone(0).
+        d($n, count($m), top(2, $m)) <- a(_, $n, _, _), maybe (a($m, $n, $z, _), $z > 1 or gone($n), $m = 7).
+    """,
     "distinct": """
         a($x, count(), count(distinct $y % 2)) <- e($x:int, $y:int).
         b(count(distinct $n), count()) <- a(_, $n, _). z(count()) <- n($x), not e($x, _).
