@@ -200,9 +200,9 @@ examples:
 
 BODY is the body of a rule: patterns, not, comparisons, arithmetic. It is evaluated once, over the facts of
 one epoch; each distinct solution is a row, with a column for each variable. A head before <- names the
-columns and may have aggregates (count, sum, avg, min, max, collect, top). To keep what follows up to date,
-add it as a rule: dataspace rule add. The facts that the patterns match, at most a million, are fetched and
-joined by this command.
+columns and may have aggregates (count, sum, avg, stddev, min, max, percentile, first, last, collect, top).
+To keep what follows up to date, add it as a rule: dataspace rule add. The facts that the patterns match, at
+most a million, are fetched and joined by this command.
 """,
     ),
     Command("observe", "print what matches, and changes as they come", "cli.lasting.facts:observe",

@@ -18,6 +18,7 @@ from dataspace.rules.language.groups import MIRRORED
 from dataspace.rules.language.parser import read_text
 from dataspace.rules.language.syntax import (
     AGGREGATES,
+    CHOOSING,
     UNITS,
     Aggregate,
     Arithmetic,
@@ -117,6 +118,7 @@ SPOKEN: Final = (
     "p(sum(distinct $n)) <- q(_, $n).",
     "p(avg($n), min($n), max($n), collect($t), top(1, $n), count()) <- q($t, $n).",
     "p($e) <- w($s, _, _), $e in $s.",
+    "p(first($t, $n), last($t, $n)) <- q($t, $n).",
     "p($t, count($v)) <- q($t, $n), maybe (m($t, $v), $v < $n).",
     "p($t, max($v) else null) <- q($t, _), maybe m($t, $v).",
     "p($t) <- q($t, $n), count() of (m($t, _)) = $c, $c >= $n - 1.",
@@ -169,7 +171,7 @@ def misused(entry: str) -> str:
     kind, _, name = entry.rpartition(" ")
     match kind:
         case "aggregate":
-            return f"p({name}($x) + 1) <- q($x)."
+            return f"p({name}($x) + 1) <- q($x)." if name not in CHOOSING else f"p({name}($x)) <- q($x)."
         case "function" if name != NEGATIVE:
             return f"p({name}()) <- q($x)."
         case "operator":

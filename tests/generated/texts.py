@@ -99,6 +99,9 @@ HEADS: Final = {
         "c(avg($v))",
         "c(count(distinct $k))",
         "c(sum(distinct $v))",
+        "b($k, last($v, $k))",
+        "c(first($k, $v))",
+        "b($k, last($v, $t))",
     ),
     "maybe": (
         "b($k, count($w))",

@@ -256,7 +256,7 @@ def _heads(rule: Rule, view: View) -> Iterator[Value]:
         for e in rule.head.arguments:
             if isinstance(e, Aggregate):
                 taken = next((further[name] for name in _names(e) if name in further), groups)
-                fields.append(_aggregate(e, [_value(e.of, s) for s in taken.get(at, ())]))
+                fields.append(_aggregate(e, taken.get(at, ())))
             else:
                 fields.append(_value(e, group[0]))
         yield Record.of(rule.head.label, tuple(fields))
@@ -299,7 +299,8 @@ def _is_complete(rule: Rule, solution: Solution, now: int) -> bool:
     return begin + window <= now < begin + (atom.within or 0)
 
 
-def _aggregate(aggregate: Aggregate, values: list[Value]) -> Value:
+def _aggregate(aggregate: Aggregate, solutions: Sequence[Solution]) -> Value:
+    values = [_value(aggregate.of, each) for each in solutions]
     if aggregate.distinct:
         values = list({key(each): each for each in values}.values())
     if not values and aggregate.otherwise is not None:
@@ -312,6 +313,11 @@ def _aggregate(aggregate: Aggregate, values: list[Value]) -> Value:
             return sum(values)  # type: ignore[arg-type]  # numbers, in these programs
         case "avg":
             return float(Fraction(sum(values), len(values)))  # type: ignore[arg-type]  # as above
+        case "first" | "last":
+            assert aggregate.by is not None
+            pairs = [(_value(aggregate.by, each), _value(aggregate.of, each)) for each in solutions]
+            pairs.sort(key=order_key)
+            return pairs[0 if aggregate.name == "first" else -1][1]
         case "min":
             return ordered[0]
         case "max":
@@ -471,7 +477,7 @@ class _Body:
             groups.setdefault(at, {})[key(Map.of(list(solution.items())))] = solution
         for distinct in groups.values():
             some = list(distinct.values())
-            value = _aggregate(group.aggregate, [_value(group.aggregate.of, each) for each in some])
+            value = _aggregate(group.aggregate, some)
             kept = {name: each for name, each in some[0].items() if name in beside or name in known}
             solved = _ask(Comparison(group.operator, Structure(Record("lit", value)), group.other), kept)
             if solved is _LATER:

@@ -65,6 +65,7 @@ from dataspace.rules.language.syntax import (
     Variable,
     maker,
     members,
+    parts_of,
     variables_of,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter
@@ -384,7 +385,8 @@ class _Text:
         arguments = self._of.rule.head.arguments
         if self._of.group is not None:
             fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
-            taken = [self._term(each.of) for each in arguments if isinstance(each, Aggregate)]
+            collected = [each for each in arguments if isinstance(each, Aggregate)]
+            taken = [self._term(part) for each in collected for part in parts_of(each)]
             change = f"{self._bind(self._of.group)}({tuple_of(fields)}, {tuple_of(taken)}, {self._by})"
             self._fenced(change, _failure(self._of.number))
             return

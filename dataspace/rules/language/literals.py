@@ -24,6 +24,7 @@ from dataspace.rules.language.functions import FUNCTIONS
 from dataspace.rules.language.groups import MIRRORED
 from dataspace.rules.language.syntax import (
     AGGREGATES,
+    CHOOSING,
     SOLUTIONS,
     UNITS,
     Aggregate,
@@ -86,12 +87,25 @@ class LiteralReader(ExpressionReader):
         if inner and inner[1] not in FUNCTIONS:
             raise self.error(f"an aggregate of an aggregate: derive {inner[1]}(…) by another rule first")
         distinct = self._distinct()
+        if distinct and found[1] in CHOOSING:
+            raise self.error(f"{found[1]} takes one value, so distinct means nothing: leave it out", start)
         of = self.expression(0)
         if found[1] in FUNCTIONS and self.accept(","):
             self.position = start
             return self.expression(0)  # of several values it is a function
+        by = self._order_of(found[1]) if found[1] in CHOOSING else None
         self.expect(")")
-        return self._alone(Aggregate(found[1], of, n, distinct, self._otherwise()), start)
+        return self._alone(Aggregate(found[1], of, n, distinct, self._otherwise(), by), start)
+
+    def _order_of(self, name: str) -> Expression:
+        """Reads what the values are ordered by of which an aggregate takes one."""
+        self.blanks()
+        if not self.take(","):
+            raise self.error(
+                f"{name} takes a value and what it is ordered by: {name}($v, $n), or {name}($v, $t) with at"
+                f' $t (a record is written "{name}"(…))'
+            )
+        return self.expression(0)
 
     def _otherwise(self) -> Structure | None:
         """Reads what an aggregate is where it has no value."""

@@ -22,6 +22,7 @@ from dataspace.rules.language.lowering import class_of, flattened
 from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     AGGREGATES,
+    CHOOSING,
     Aggregate,
     Arithmetic,
     Atom,
@@ -105,7 +106,8 @@ def check(rule: Rule) -> None:
         name, where = max(unbound, key=lambda pair: _is_difference(pair[0], bound))
         raise UnsafeVariable(name, where, bound)
     for argument in rule.head.arguments:
-        _check_made(argument.of if isinstance(argument, Aggregate) else argument)
+        for part in parts_of(argument) if isinstance(argument, Aggregate) else (argument,):
+            _check_made(part)
     for literal in rule.body:
         if isinstance(literal, Comparison):
             _check_made(literal.left)
@@ -168,7 +170,8 @@ def _check_words(rule: Rule) -> None:
     if rule.head.label in VERBS:
         raise UsageError(f"{rule.head.label} stands alone around a head: {rule.head.label}(seen($x)) <- …")
     for argument in rule.head.arguments:
-        _check_calls(argument.of if isinstance(argument, Aggregate) else argument)
+        for part in parts_of(argument) if isinstance(argument, Aggregate) else (argument,):
+            _check_calls(part)
     for literal in rule.body:
         if isinstance(literal, Atom):
             pattern = literal.pattern
@@ -196,7 +199,9 @@ def _check_fields(pattern: Value) -> None:
     for at, field in enumerate(pattern.fields):
         if not isinstance(field, Record) or (name := _label(Structure(field))) not in AGGREGATES:
             continue
-        if len(field.fields) != (2 if name == "top" else 1) or not (used := skeleton(field).names):
+        if len(field.fields) != (2 if name in ("top", *CHOOSING) else 1) or not (
+            used := skeleton(field).names
+        ):
             continue
         taken = {*skeleton(pattern).names, *used}
         free = next(candidate for n in count(1) if (candidate := f"{name}{n if n > 1 else ''}") not in taken)

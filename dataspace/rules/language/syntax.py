@@ -150,7 +150,7 @@ def parts_of(expression: Expression | Aggregate) -> tuple[Expression, ...]:
         case Compound(_, parts):
             return parts
         case Aggregate(_, of):
-            return (of,)
+            return (of,) if expression.by is None else (of, expression.by)
     return ()
 
 
@@ -193,7 +193,10 @@ def _label_text(label: Value) -> str:
     return unparse(Record.of(label, ())).removesuffix("()")
 
 
-AGGREGATES = ("count", "sum", "avg", "min", "max", "collect", "top")
+AGGREGATES = ("count", "sum", "avg", "min", "max", "first", "last", "collect", "top")
+
+CHOOSING: Final = ("first", "last")
+"""Aggregates that take the value with the least, or the greatest, of another one."""
 
 
 SOLUTIONS: Final = Structure(True)
@@ -204,7 +207,8 @@ SOLUTIONS: Final = Structure(True)
 class Aggregate:
     """One value made of all solutions of a body for the same other fields of the head.
 
-    ``n`` is for ``top``; ``distinct`` takes equal values once.  ``otherwise`` is the value where it has none.
+    ``n`` is for ``top``, ``by`` for ``CHOOSING``; ``distinct`` takes equal values once.  ``otherwise`` is the
+    value where it has none.
     """
 
     name: str
@@ -212,6 +216,7 @@ class Aggregate:
     n: int = 0
     distinct: bool = False
     otherwise: Structure | None = None
+    by: Expression | None = None
 
     def __str__(self) -> str:
         of = (
@@ -220,7 +225,8 @@ class Aggregate:
             else ""
         )
         otherwise = "" if self.otherwise is None else f" else {self.otherwise}"
-        return f"{self.name}({f'{self.n}, ' if self.name == 'top' else ''}{of}){otherwise}"
+        by = "" if self.by is None else f", {self.by}"
+        return f"{self.name}({f'{self.n}, ' if self.name == 'top' else ''}{of}{by}){otherwise}"
 
 
 @dataclass(frozen=True, slots=True)

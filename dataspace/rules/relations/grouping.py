@@ -26,7 +26,7 @@ from typing import Final, Protocol, TypeAlias
 from sortedcontainers import SortedDict
 
 from dataspace.rules.language.groups import part_of
-from dataspace.rules.language.syntax import Aggregate, Rule, maker
+from dataspace.rules.language.syntax import CHOOSING, Aggregate, Rule, maker, parts_of
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
 from dataspace.rules.relations.failures import RuleFailed
 from dataspace.rules.relations.relations import Relation, State
@@ -44,7 +44,7 @@ class _Group:
 
     __slots__ = ("accumulators", "count", "further", "state")
 
-    def __init__(self, accumulators: tuple[Accumulator, ...], maybes: int) -> None:
+    def __init__(self, accumulators: tuple[Accumulator | _Chosen, ...], maybes: int) -> None:
         self.accumulators = accumulators
         self.count = 0
         self.further = [0] * maybes
@@ -70,6 +70,7 @@ class Grouping:
         "_otherwise",
         "_paid",
         "_parts",
+        "_takes",
         "_width",
         "change",
         "changes",
@@ -92,6 +93,7 @@ class Grouping:
         ]
         self._otherwise = [each.otherwise for each in rule.head.aggregates]
         self._parts = [part_of(rule, each) for each in rule.head.aggregates]
+        self._takes = [len(parts_of(each)) for each in rule.head.aggregates]
         maybes = sum(each.maybe for each in rule.atoms)
         self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
         self._groups: dict[Row, _Group] = {}
@@ -115,12 +117,14 @@ class Grouping:
         make = script.bind(partial(self._group, maybes))
         script.line(f"group = {script.bind(self._groups)}.get(at) or {make}(at)")
         script.line(f"{self._size_of(part)} += by")
-        pay = script.bind(self._pay_for)
-        mine = [n for n, of in enumerate(self._parts) if of == part]
-        for at, n in enumerate(mine):
+        pay, at = script.bind(self._pay_for), 0
+        for n in [n for n, of in enumerate(self._parts) if of == part]:
+            taken = [f"taken[{place}]" for place in range(at, at + self._takes[n])]
+            at += len(taken)
             if self._kinds[n] is not None:
-                script.line(f"if taken[{at}].size > {SMALL_TERM}: {pay}(taken[{at}], group)")
-                script.line(f"{self._accumulator(n)}.change(taken[{at}], by)")
+                for each in taken:
+                    script.line(f"if {each}.size > {SMALL_TERM}: {pay}({each}, group)")
+                script.line(f"{self._accumulator(n)}.change({', '.join(taken)}, by)")
         script.line(f"{script.bind(self.pending)}[at] = None")
         return script.functions("change")["change"]  # type: ignore[no-any-return]  # defined by the text
 
@@ -314,6 +318,47 @@ class Greatest(_Sorted):
         return term.value
 
 
+class _Chosen:
+    """All values in the order of others, and in their total order where these are the same.  O(log n) for a
+    change."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries = SortedDict()
+
+    def change(self, term: RuleTerm, order: RuleTerm, by: int) -> None:
+        """Takes a value in (+1) or out (-1)."""
+        at = order_key(order.value), order_key(term.value)
+        entry = self._entries.get(at)
+        if entry is None:
+            self._entries[at] = [by, term]
+            return
+        entry[0] += by
+        if not entry[0]:
+            del self._entries[at]
+
+
+class First(_Chosen):
+    """The value with the first in the total order of what it is ordered by."""
+
+    __slots__ = ()
+
+    def value(self) -> Value:
+        term: RuleTerm = self._entries.peekitem(0)[1][1]
+        return term.value
+
+
+class Last(_Chosen):
+    """The value with the last."""
+
+    __slots__ = ()
+
+    def value(self) -> Value:
+        term: RuleTerm = self._entries.peekitem(-1)[1][1]
+        return term.value
+
+
 class Collection(_Sorted):
     """All of them as a sequence in the total order, each as often as it is there.  O(n) to read."""
 
@@ -382,9 +427,11 @@ class Distinct:
         return len(self._counts) if self._of is None else self._of.value()
 
 
-def _accumulator(aggregate: Aggregate) -> Callable[[], Accumulator]:
+def _accumulator(aggregate: Aggregate) -> Callable[[], Accumulator | _Chosen]:
     """Returns what makes an empty aggregate, which is not a plain ``COUNT``."""
     name, n = aggregate.name, aggregate.n
+    if name in CHOOSING:
+        return First if name == "first" else Last
     make = (lambda: Best(n)) if name == "top" else _KINDS.get(name)
     if not aggregate.distinct:
         assert make is not None  # by the caller

@@ -28,7 +28,7 @@ from server.cli.values import parsed
 if TYPE_CHECKING:
     from dataspace.client.query.rows import Rows
 
-_AGGREGATE: Final = re.compile(r"\b(?:count|sum|avg|min|max|collect|top)\(")
+_AGGREGATE: Final = re.compile(r"\b(?:count|sum|avg|stddev|min|max|percentile|first|last|collect|top)\(")
 
 
 FACT: Final = "fact"

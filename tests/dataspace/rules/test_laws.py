@@ -44,6 +44,11 @@ PROGRAMS = {
         c(count($y), count(distinct $x)) <- n(0), maybe e($x, $y), not gone(0).
         d($n, count($m), top(2, $m)) <- a(_, $n, _, _), maybe (a($m, $n, $z, _), $z > 1 or gone($n), $m = 7).
     """,
+    "first and last": """
+        a($x, first($y, $z), last($y, $z), count()) <- e($x, $y), e($y, $z).
+        b($n, last($x, $k) else "none") <- n($n), maybe (a($n, $x, _, $k), not gone($x)).
+        c(last($x, $y), first([$x], [$y, $x])) <- e($x, $y), not gone($y).
+    """,
     "distinct": """
         a($x, count(), count(distinct $y % 2)) <- e($x:int, $y:int).
         b(count(distinct $n), count()) <- a(_, $n, _). z(count()) <- n($x), not e($x, _).

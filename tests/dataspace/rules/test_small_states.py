@@ -39,6 +39,14 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "p($x, count($y)) <- maybe e($x, $y), e($x, _).",
         "e(0, 1) e(1, 0) e(0, 0) e(1, 1)",
     ),
+    "first and last": (
+        "p($d, first($v, $n), last($v, $n), last([$v, $n], -$n)) <- t($d, $v, $n).",
+        't("a", 1, 1) t("a", 2, 1) t("a", 0, 2) t("a", 1, 3) t("b", 1, 3) t("a", "x", 3)',
+    ),
+    "last beside maybe": (
+        "p($d, last($v, $n) else null, count($v)) <- d($d), maybe t($d, $v, $n).",
+        'd("a") t("a", 1, 1) t("a", 2, 1) t("a", 0, 2) t("b", 1, 3)',
+    ),
     "maybe of no other": (
         "p(count($j), sum($j), collect($j)) <- maybe job(_, $j), not closed().",
         "job(0, 1) job(0, 2) job(1, 2) closed()",

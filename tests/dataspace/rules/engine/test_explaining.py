@@ -48,6 +48,20 @@ def test_the_proof_of_an_aggregate_shows_what_was_counted() -> None:
     assert proof.absent == ("not reach(4, 1)",)
 
 
+def test_the_proof_of_a_count_of_none_shows_what_is_not_there() -> None:
+    text = """
+        load($q, count($j), count($k)) <- maybe job($q, $j), queue($q), maybe (job($q, $k), not done($k)).
+    """
+    explainer = program(text, "queue(1)", "queue(2)", "job(2, 5)", "done(5)").explainer()
+    none, one = explainer.why(parse("load(1, 0, 0)")), explainer.why(parse("load(2, 1, 0)"))
+    assert none is not None and one is not None
+    assert [unparse(each.fact) for each in none.premises] == ["queue(1)"]
+    assert none.absent == ("not job(1, _)", "not (job(1, $k), not done($k))")
+    assert [unparse(each.fact) for each in one.premises] == ["job(2, 5)", "queue(2)"]
+    assert one.absent == ("not (job(2, $k), not done($k))",)
+    assert "no match of queue($q)" in explainer.why_not(parse_pattern("load(3, _, _)"))
+
+
 def test_what_does_not_follow_names_what_lacks() -> None:
     explainer = program(REACH + MORE, "edge(1, 2)", "edge(2, 1)").explainer()
     assert "no match of edge($y, $z)  with $x = 1, $z = 9, $y = 2" in explainer.why_not(parse("reach(1, 9)"))
