@@ -100,6 +100,8 @@ HEADS: Final = {
         "c(count(distinct $k))",
         "c(sum(distinct $v))",
         "b($k, last($v, $k))",
+        "b($k, stddev($v))",
+        "c(stddev($v) else 0)",
         "c(first($k, $v))",
         "b($k, last($v, $t))",
     ),

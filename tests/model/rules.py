@@ -14,6 +14,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from statistics import stdev
 from typing import Final, NamedTuple
 
 from dataspace.rules.language.syntax import (
@@ -41,6 +42,8 @@ from tests.model.patterns import named
 
 GRID: Final = 10_000
 """Microseconds between two instants: time alone changes what follows only at multiples of it."""
+
+NO_VALUE: Final = Record("an aggregate without a value")
 
 Facts = dict[Hashable, Value]
 """Facts by their keys."""
@@ -259,7 +262,8 @@ def _heads(rule: Rule, view: View) -> Iterator[Value]:
                 fields.append(_aggregate(e, taken.get(at, ())))
             else:
                 fields.append(_value(e, group[0]))
-        yield Record.of(rule.head.label, tuple(fields))
+        if not any(each is NO_VALUE for each in fields):
+            yield Record.of(rule.head.label, tuple(fields))
 
 
 def _is_maybe(literal: Literal) -> bool:
@@ -313,6 +317,10 @@ def _aggregate(aggregate: Aggregate, solutions: Sequence[Solution]) -> Value:
             return sum(values)  # type: ignore[arg-type]  # numbers, in these programs
         case "avg":
             return float(Fraction(sum(values), len(values)))  # type: ignore[arg-type]  # as above
+        case "stddev" if len(values) < 2:
+            return NO_VALUE if aggregate.otherwise is None else _value(aggregate.otherwise, {})
+        case "stddev":
+            return stdev([Fraction(each) for each in values])  # type: ignore[arg-type]  # as above
         case "first" | "last":
             assert aggregate.by is not None
             pairs = [(_value(aggregate.by, each), _value(aggregate.of, each)) for each in solutions]
@@ -478,6 +486,8 @@ class _Body:
         for distinct in groups.values():
             some = list(distinct.values())
             value = _aggregate(group.aggregate, some)
+            if value is NO_VALUE:
+                continue
             kept = {name: each for name, each in some[0].items() if name in beside or name in known}
             solved = _ask(Comparison(group.operator, Structure(Record("lit", value)), group.other), kept)
             if solved is _LATER:

@@ -21,6 +21,7 @@ from dataspace.rules.language.functions import with_article
 from dataspace.rules.language.groups import ungrouped
 from dataspace.rules.language.lowering import class_of, flattened
 from dataspace.rules.language.syntax import (
+    DEVIATION,
     Aggregate,
     Atom,
     Comparison,
@@ -203,7 +204,7 @@ def _check_head(rule: Rule, declared: Declarations, kinds: Mapping[str, str]) ->
 def _kind_of(argument: Expression | Aggregate, kinds: Mapping[str, str]) -> str:
     if not isinstance(argument, Aggregate):
         return class_of(argument, kinds)
-    if argument.name in ("count", "sum", "avg"):
+    if argument.name in ("count", "sum", "avg", DEVIATION):
         return "number"
     return "sequence" if argument.name in ("collect", "top") else class_of(argument.of, kinds)
 

@@ -23,6 +23,7 @@ from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     AGGREGATES,
     CHOOSING,
+    DEVIATION,
     Aggregate,
     Arithmetic,
     Atom,
@@ -152,7 +153,7 @@ def _check_maybe(rule: Rule, bound: set[str]) -> None:
         has_none = place >= 0 and aggregate.name not in _OF_NONE
         if has_none and aggregate.otherwise is None:
             raise UsageError(f"{aggregate} of maybe has no value of none: write {aggregate} else 0, say")
-        if aggregate.otherwise is not None and not has_none:
+        if aggregate.otherwise is not None and not (has_none or aggregate.name == DEVIATION):
             raise UsageError(f"{aggregate}: it always has a value, so leave else out")
     for atom, names in zip(maybes, own, strict=True):
         if not any(names.intersection(variables_of(each)) for each in rule.head.aggregates):

@@ -193,11 +193,14 @@ def _label_text(label: Value) -> str:
     return unparse(Record.of(label, ())).removesuffix("()")
 
 
-AGGREGATES = ("count", "sum", "avg", "min", "max", "first", "last", "collect", "top")
+AGGREGATES = ("count", "sum", "avg", "stddev", "min", "max", "first", "last", "collect", "top")
 
 CHOOSING: Final = ("first", "last")
 """Aggregates that take the value with the least, or the greatest, of another one."""
 
+
+DEVIATION: Final = "stddev"
+"""The aggregate that needs two values."""
 
 SOLUTIONS: Final = Structure(True)
 """What ``count()`` counts: each solution."""

@@ -44,6 +44,12 @@ PROGRAMS = {
         c(count($y), count(distinct $x)) <- n(0), maybe e($x, $y), not gone(0).
         d($n, count($m), top(2, $m)) <- a(_, $n, _, _), maybe (a($m, $n, $z, _), $z > 1 or gone($n), $m = 7).
     """,
+    "deviation": """
+        a($x, stddev($y), stddev(distinct $y * 0.1)) <- e($x, $y:int).
+        b($x, stddev($y) else 0) <- n($x), e(_, $y:int), $y > $x.
+        c(stddev($s) else -1, count($s)) <- n(1), maybe (a(_, $s, _) or b(_, $s)).
+        d($x) <- n($x), stddev($y) of (e($x, $y:int)) > 1.
+    """,
     "first and last": """
         a($x, first($y, $z), last($y, $z), count()) <- e($x, $y), e($y, $z).
         b($n, last($x, $k) else "none") <- n($n), maybe (a($n, $x, _, $k), not gone($x)).

@@ -47,6 +47,15 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "p($d, last($v, $n) else null, count($v)) <- d($d), maybe t($d, $v, $n).",
         'd("a") t("a", 1, 1) t("a", 2, 1) t("a", 0, 2) t("b", 1, 3)',
     ),
+    "deviation": (
+        "p($d, stddev($v), count($v)) <- t($d, $v). q(stddev(distinct $v) else -1) <- t(_, $v)."
+        " r($d) <- t($d, _), stddev($v) of (t($d, $v)) > 1.",
+        't("a", 1) t("a", 2.5) t("a", 1.0) t("b", 7) t("b", -3.25) t("c", 1)',
+    ),
+    "deviation beside maybe": (
+        "p($d, stddev($v) else null, max($v) else 0) <- d($d), maybe t($d, $v, _).",
+        'd("a") t("a", 1, 1) t("a", 1, 2) t("a", 0.1, 2) t("b", 1, 3)',
+    ),
     "maybe of no other": (
         "p(count($j), sum($j), collect($j)) <- maybe job(_, $j), not closed().",
         "job(0, 1) job(0, 2) job(1, 2) closed()",
