@@ -32,9 +32,13 @@ def present(n: int) -> list[Value]:
 
 
 def _aggregate(name: str) -> str:
-    return {"count": "count()", "top": "top(3, $v)", "first": "first($v, $k)", "last": "last($k, $v)"}.get(
-        name, f"{name}($v)"
-    )
+    return {
+        "count": "count()",
+        "top": "top(3, $v)",
+        "first": "first($v, $k)",
+        "last": "last($k, $v)",
+        "percentile": "percentile($v, 95)",
+    }.get(name, f"{name}($v)")
 
 
 RULES: Final[dict[str, tuple[str, ...]]] = {

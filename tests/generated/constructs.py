@@ -119,7 +119,7 @@ SPOKEN: Final = (
     "p(avg($n), min($n), max($n), collect($t), top(1, $n), count()) <- q($t, $n).",
     "p($e) <- w($s, _, _), $e in $s.",
     "p($t) <- q($t, _) at $u, $u <= now.",
-    "p(first($t, $n), last($t, $n), stddev($n)) <- q($t, $n).",
+    "p(first($t, $n), last($t, $n), stddev($n), percentile($n, 9.5)) <- q($t, $n).",
     "p($t, count($v)) <- q($t, $n), maybe (m($t, $v), $v < $n).",
     "p($t, max($v) else null) <- q($t, _), maybe m($t, $v).",
     "p($t) <- q($t, $n), count() of (m($t, _)) = $c, $c >= $n - 1.",
@@ -172,7 +172,11 @@ def misused(entry: str) -> str:
     kind, _, name = entry.rpartition(" ")
     match kind:
         case "aggregate":
-            return f"p({name}($x) + 1) <- q($x)." if name not in CHOOSING else f"p({name}($x)) <- q($x)."
+            return (
+                f"p({name}($x) + 1) <- q($x)."
+                if name not in (*CHOOSING, "percentile")
+                else f"p({name}($x)) <- q($x)."
+            )
         case "function" if name != NEGATIVE:
             return f"p({name}()) <- q($x)."
         case "operator":

@@ -101,6 +101,7 @@ HEADS: Final = {
         "c(sum(distinct $v))",
         "b($k, last($v, $k))",
         "b($k, stddev($v))",
+        "b($k, percentile($v, 60))",
         "c(stddev($v) else 0)",
         "c(first($k, $v))",
         "b($k, last($v, $t))",

@@ -320,7 +320,7 @@ def _aggregate(aggregate: Aggregate, solutions: Sequence[Solution]) -> Value:
         case "stddev" if len(values) < 2:
             return NO_VALUE if aggregate.otherwise is None else _value(aggregate.otherwise, {})
         case "stddev":
-            return stdev([Fraction(each) for each in values])  # type: ignore[arg-type]  # as above
+            return float(stdev([Fraction(each) for each in values]))  # type: ignore[arg-type]  # as above
         case "first" | "last":
             assert aggregate.by is not None
             pairs = [(_value(aggregate.by, each), _value(aggregate.of, each)) for each in solutions]
@@ -331,7 +331,10 @@ def _aggregate(aggregate: Aggregate, solutions: Sequence[Solution]) -> Value:
         case "max":
             return ordered[-1]
         case "top":
-            return tuple(ordered[::-1][: aggregate.n])
+            return tuple(ordered[::-1][: int(aggregate.n)])
+        case "percentile":
+            below = [at for at in range(len(ordered)) if 100 * at < Fraction(str(aggregate.n)) * len(ordered)]
+            return ordered[below[-1]]
         case _:
             return tuple(ordered)
 

@@ -70,7 +70,7 @@ class LiteralReader(ExpressionReader):
             return self.expression(0)
         start = self.position
         self.position = found.end()
-        n = 0
+        n: int | float = 0
         if found[1] == "top":
             at = self.position
             given = self.value()
@@ -94,8 +94,21 @@ class LiteralReader(ExpressionReader):
             self.position = start
             return self.expression(0)  # of several values it is a function
         by = self._order_of(found[1]) if found[1] in CHOOSING else None
+        n = self._percent() if found[1] == "percentile" else n
         self.expect(")")
         return self._alone(Aggregate(found[1], of, n, distinct, self._otherwise(), by), start)
+
+    def _percent(self) -> int | float:
+        self.blanks()
+        at = self.position
+        given = self.value() if self.take(",") else None
+        if given.__class__ not in (int, float) or not 0 < given <= 100:
+            raise self.error(
+                "percentile takes a value and a number above 0, up to 100: percentile($v, 95) (a record is"
+                ' written "percentile"(…))',
+                at,
+            )
+        return given
 
     def _order_of(self, name: str) -> Expression:
         """Reads what the values are ordered by of which an aggregate takes one."""

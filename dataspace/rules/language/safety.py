@@ -200,7 +200,7 @@ def _check_fields(pattern: Value) -> None:
     for at, field in enumerate(pattern.fields):
         if not isinstance(field, Record) or (name := _label(Structure(field))) not in AGGREGATES:
             continue
-        if len(field.fields) != (2 if name in ("top", *CHOOSING) else 1) or not (
+        if len(field.fields) != (2 if name in ("top", "percentile", *CHOOSING) else 1) or not (
             used := skeleton(field).names
         ):
             continue

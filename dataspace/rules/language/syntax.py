@@ -193,7 +193,7 @@ def _label_text(label: Value) -> str:
     return unparse(Record.of(label, ())).removesuffix("()")
 
 
-AGGREGATES = ("count", "sum", "avg", "stddev", "min", "max", "first", "last", "collect", "top")
+AGGREGATES = ("count", "sum", "avg", "stddev", "min", "max", "percentile", "first", "last", "collect", "top")
 
 CHOOSING: Final = ("first", "last")
 """Aggregates that take the value with the least, or the greatest, of another one."""
@@ -210,13 +210,13 @@ SOLUTIONS: Final = Structure(True)
 class Aggregate:
     """One value made of all solutions of a body for the same other fields of the head.
 
-    ``n`` is for ``top``, ``by`` for ``CHOOSING``; ``distinct`` takes equal values once.  ``otherwise`` is the
-    value where it has none.
+    ``n`` is for ``top`` and ``percentile``, ``by`` for ``CHOOSING``; ``distinct`` takes equal values once.
+    ``otherwise`` is the value where it has none.
     """
 
     name: str
     of: Expression
-    n: int = 0
+    n: int | float = 0
     distinct: bool = False
     otherwise: Structure | None = None
     by: Expression | None = None
@@ -229,6 +229,8 @@ class Aggregate:
         )
         otherwise = "" if self.otherwise is None else f" else {self.otherwise}"
         by = "" if self.by is None else f", {self.by}"
+        if self.name == "percentile":
+            by = f", {self.n}"
         return f"{self.name}({f'{self.n}, ' if self.name == 'top' else ''}{of}{by}){otherwise}"
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedDict, SortedList
 
 from dataspace.rules.language.groups import part_of
 from dataspace.rules.language.syntax import CHOOSING, DEVIATION, Aggregate, Rule, maker, parts_of
@@ -408,6 +409,31 @@ class Greatest(_Sorted):
         return term.value
 
 
+class Percentile:
+    """The value below or at which so many percent of all are, by the nearest rank: always one that is there.
+
+    O(log n) for a change and to read; an entry for each value, equal ones too.
+    """
+
+    __slots__ = ("_entries", "_over", "_under")
+
+    def __init__(self, percent: Fraction) -> None:
+        self._over, self._under = percent.numerator, 100 * percent.denominator
+        self._entries = SortedList()
+
+    def change(self, term: RuleTerm, by: int) -> None:
+        entry = order_key(term.value), term  # where keys are equal, terms are one object
+        if by > 0:
+            self._entries.add(entry)
+        else:
+            self._entries.remove(entry)
+
+    def value(self) -> Value:
+        rank = -(-self._over * len(self._entries) // self._under)
+        term: RuleTerm = self._entries[rank - 1][1]
+        return term.value
+
+
 class _Chosen:
     """All values in the order of others, and in their total order where these are the same.  O(log n) for a
     change."""
@@ -527,7 +553,11 @@ def _accumulator(aggregate: Aggregate) -> Callable[[], Accumulator | _Chosen]:
     name, n = aggregate.name, aggregate.n
     if name in CHOOSING:
         return First if name == "first" else Last
-    make = (lambda: Best(n)) if name == "top" else _KINDS.get(name)
+    make = _KINDS.get(name)
+    if name == "top":
+        make = partial(Best, int(n))
+    elif name == "percentile":
+        make = partial(Percentile, Fraction(str(n)))
     if not aggregate.distinct:
         assert make is not None  # by the caller
         return make

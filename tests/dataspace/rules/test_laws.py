@@ -50,6 +50,11 @@ PROGRAMS = {
         c(stddev($s) else -1, count($s)) <- n(1), maybe (a(_, $s, _) or b(_, $s)).
         d($x) <- n($x), stddev($y) of (e($x, $y:int)) > 1.
     """,
+    "percentile": """
+        a($x, percentile($y, 95), percentile(distinct $y, 50)) <- e($x, $y).
+        b(percentile($z, 40), percentile($z, 33.3)) <- e($x, $y), e($y, $z).
+        c($n, percentile($x, 50) else "none") <- n($n), maybe (a($x, $n, _), not gone($x)).
+    """,
     "first and last": """
         a($x, first($y, $z), last($y, $z), count()) <- e($x, $y), e($y, $z).
         b($n, last($x, $k) else "none") <- n($n), maybe (a($n, $x, _, $k), not gone($x)).

@@ -56,6 +56,15 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "p($d, stddev($v) else null, max($v) else 0) <- d($d), maybe t($d, $v, _).",
         'd("a") t("a", 1, 1) t("a", 1, 2) t("a", 0.1, 2) t("b", 1, 3)',
     ),
+    "percentile": (
+        "p($d, percentile($v, 50), percentile($v, 100), percentile(distinct $v, 33.4)) <- t($d, $v, _)."
+        " q(percentile($v, 0.1), percentile($v, 67)) <- t(_, $v, _).",
+        't("a", 1, 1) t("a", 1, 2) t("a", 1.0, 1) t("a", "x", 1) t("b", 2, 1) t("b", 3, 1)',
+    ),
+    "percentile beside maybe": (
+        "p($d, percentile($v, 50) else 0) <- d($d), maybe t($d, $v, _).",
+        'd("a") d("b") t("a", 1, 1) t("a", 3, 2) t("b", 1, 3)',
+    ),
     "maybe of no other": (
         "p(count($j), sum($j), collect($j)) <- maybe job(_, $j), not closed().",
         "job(0, 1) job(0, 2) job(1, 2) closed()",

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from dataspace.errors import UsageError
-from dataspace.rules.relations.grouping import Deviation
+from dataspace.rules.relations.grouping import Deviation, Percentile
 from dataspace.rules.relations.terms import RuleTerm, Terms
 
 NUMBERS: Final = (
@@ -55,7 +55,7 @@ def test_a_deviation_is_rounded_once_after_any_changes() -> None:
 
 def _expected(values: list[Fraction]) -> float:
     try:
-        return stdev(values)
+        return float(stdev(values))
     except OverflowError:
         return math.inf
 
@@ -67,6 +67,15 @@ def test_a_deviation_of_what_is_not_finite_is_none() -> None:
     assert math.isnan(float(str(one.value())))
     one.change(terms.of(math.inf), -1)
     assert one.value() == stdev([1, 2])
+
+
+def test_a_percentile_is_the_value_with_the_nearest_rank() -> None:
+    terms = Terms()
+    for percent, rank in ("5", 1), ("30", 2), ("40", 2), ("50", 3), ("80", 4), ("80.1", 5), ("100", 5):
+        one = Percentile(Fraction(percent))
+        for each in (50, 20, 15, 40, 35):
+            one.change(terms.of(each), +1)
+        assert one.value() == (15, 20, 35, 40, 50)[rank - 1]
 
 
 def test_a_deviation_refuses_what_it_cannot_square() -> None:
