@@ -160,6 +160,7 @@ ADMITTED: Final = {
     "orjson": ("server/web/", "server/groups/routes.py", "server/topics/routes.py"),
     "starlette": ("server/web/", "server/groups/routes.py", "server/topics/routes.py"),
     "zstandard": ("relay/archive/",),
+    "tzdata": ("dataspace/rules/language/zones.py",),
     "pandas": ("dataspace/client/query/",),
     "numpy": (),
     "rich": ("server/cli/",),

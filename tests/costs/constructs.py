@@ -90,6 +90,16 @@ RULES: Final[dict[str, tuple[str, ...]]] = {
     "now, before": ("a($k) <- m($k, _) at $t, now < $t + 10 s.",),
     "now, of values": ("a($k, $v) <- m($k, $v), @2001-01-01T00:00:00Z + $v <= now.",),
     "final": ("final(a($m, count())) <- m($k, $v) at $t within 90 s, $m = floor($t, 10 s).",),
+    "hours of a clock": (
+        'a($k) <- w($k), hour(now, "Europe/Zurich") >= 0, hour(now, "Europe/Zurich") < 24.',
+    ),
+    "hour of a clock": ('a($k, $h) <- w($k), $h = hour(now, "Europe/Zurich").',),
+    "days of a calendar": (
+        'a(floor($t, "1 day", "Europe/Zurich"), count()) <- m($k, $v) at $t within 10 s.',
+    ),
+    "final, of a calendar": (
+        'final(a($m, count())) <- m($k, $v) at $t within 2 h, $m = floor($t, "1 hour", "Europe/Zurich").',
+    ),
     "count of a window in a group": ("a($k) <- w($k), count() of (m($k, _) within 10 s) >= 2.",),
     "send after a time": ("send(a($k)) <- m($k, _) at $t, $t + 10 s <= now.",),
 }

@@ -13,7 +13,7 @@ from typing import Final, get_args
 from dataspace.rules.engine.rebuilding import forms_of
 from dataspace.rules.language.arithmetic import _OPERATIONS
 from dataspace.rules.language.declarations import KINDS
-from dataspace.rules.language.functions import FUNCTIONS, NEGATIVE, Function
+from dataspace.rules.language.functions import CALENDAR, FUNCTIONS, NEGATIVE, Function
 from dataspace.rules.language.groups import MIRRORED
 from dataspace.rules.language.parser import read_text
 from dataspace.rules.language.syntax import (
@@ -71,6 +71,8 @@ _GIVEN: Final = {"text": "$t", "number": "$n", "sequence": "$s", "map": "$m", "b
 
 def _call(function: Function) -> str:
     """Returns a call with variables of a class that each argument may have."""
+    if CALENDAR.get(function.name) is function:
+        return f"""{function.name}($u, {'"1 day", ' * (len(function.takes) == 3)}"Europe/Zurich")"""
     count = len(function.takes) if function.least < 0 else function.least
     given = [_GIVEN[function.class_at(at).rpartition("|")[2]] for at in range(count)]
     return f"-{given[0]}" if function.name == NEGATIVE else f"{function.name}({', '.join(given)})"
@@ -101,7 +103,7 @@ def entries() -> list[str]:
     ]
 
 
-_BODY: Final = "q($t, $n), w($s, $m, $b)"
+_BODY: Final = 'q($t, $n), w($s, $m, $b), v("time", $u)'
 SPOKEN: Final = (
     *[f"p({_call(each)}) <- {_BODY}." for each in FUNCTIONS.values()],
     'p(if($n > 1, "many", "one")) <- q(_, $n).',
@@ -119,6 +121,8 @@ SPOKEN: Final = (
     "p(avg($n), min($n), max($n), collect($t), top(1, $n), count()) <- q($t, $n).",
     "p($e) <- w($s, _, _), $e in $s.",
     "p($t) <- q($t, _) at $u, $u <= now.",
+    'p($t) <- q($t, _), hour(now, "Europe/Zurich") >= 0.',
+    'p(floor($u, "1 month", "Europe/Zurich")) <- v("time", $u).',
     "p(first($t, $n), last($t, $n), stddev($n), percentile($n, 9.5)) <- q($t, $n).",
     "p($t, count($v)) <- q($t, $n), maybe (m($t, $v), $v < $n).",
     "p($t, max($v) else null) <- q($t, _), maybe m($t, $v).",
@@ -152,6 +156,7 @@ _MISUSED: Final[dict[str, str]] = {
     "time AT": "p($x) <- q($x), not r($x) at $t.",
     "time FOR": "p($x) <- (q($x), not (r($x) within 5 s)) for 4 s.",
     "time NOW": "p($x) <- q($x), now > 3 + now.",
+    "time CLOCK": 'p(hour(now, "UTC")) <- q($x).',
     "time FINAL": "final(p($x)) <- q($x).",
     "function -": 'p(-"a") <- q().',
     "let": "let k = 1. let k = 2. p($x) <- q($x, k).",

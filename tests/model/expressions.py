@@ -25,6 +25,7 @@ from dataspace.rules.language.syntax import (
 from index.patterns.text import unparse
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value, key, order_key, same
+from tests.model import calendars
 
 NOW: Final = "the present"
 """Where the time of the state stands among the known variables."""
@@ -287,7 +288,13 @@ _CALLS: dict[str, Callable[..., Value]] = {
     "number": _number,
     "abs": _of_number(lambda n: n if n >= 0 or math.isnan(n) else -n),
     "round": _round,
-    "floor": _of_number(math.floor),
+    "floor": lambda n, *of: calendars.floor(n, *of) if of else math.floor(_only(n, int, float)),
+    "next": calendars.following,
+    "year": lambda time, zone: calendars.shown(time, zone).year,
+    "month": lambda time, zone: calendars.shown(time, zone).month,
+    "day": lambda time, zone: calendars.shown(time, zone).day,
+    "weekday": lambda time, zone: calendars.shown(time, zone).weekday() + 1,
+    "hour": lambda time, zone: calendars.shown(time, zone).hour,
     "ceil": _of_number(lambda n: -math.floor(-n)),
     "min": _extreme(-1),
     "max": _extreme(+1),

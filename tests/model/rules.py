@@ -25,6 +25,7 @@ from dataspace.rules.language.syntax import (
     EitherGroup,
     Elements,
     Expression,
+    FunctionCall,
     GroupAggregate,
     LastingGroup,
     Literal,
@@ -37,6 +38,7 @@ from dataspace.rules.language.syntax import (
     Verb,
 )
 from index.values.values import Map, Record, Value, key, order_key, same
+from tests.model.calendars import following
 from tests.model.expressions import NOW, is_true, micros_of, time_of, value_of
 from tests.model.patterns import named
 
@@ -296,9 +298,13 @@ def _is_complete(rule: Rule, solution: Solution, now: int) -> bool:
         for each in rule.body
         if isinstance(each, Comparison)
         for side in (each.left, each.right)
-        if isinstance(side, Arithmetic) and side.operator == "floor"
+        if isinstance(side, Arithmetic | FunctionCall) and str(side).startswith("floor(")
     ]
     begin = micros_of(_value(floor, solution))
+    if isinstance(floor, FunctionCall):
+        unit, zone = (str(_value(each, solution)) for each in floor.arguments[1:])
+        window = micros_of(following(time_of(begin), unit, zone)) - begin
+        return begin + window <= now < begin + (atom.within or 0)
     window = round(float(str(_value(floor.right, solution))) * 1_000_000)
     return begin + window <= now < begin + (atom.within or 0)
 

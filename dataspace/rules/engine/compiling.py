@@ -385,8 +385,7 @@ class _Text:
         arguments = self._of.rule.head.arguments
         if self._of.group is not None:
             fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
-            collected = [each for each in arguments if isinstance(each, Aggregate)]
-            taken = [self._term(part) for each in collected for part in parts_of(each)]
+            taken = [self._term(part) for each in self._of.rule.head.aggregates for part in parts_of(each)]
             change = f"{self._bind(self._of.group)}({tuple_of(fields)}, {tuple_of(taken)}, {self._by})"
             self._fenced(change, _failure(self._of.number))
             return

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from dataspace.rules.language.functions import with_article
 from dataspace.rules.language.groups import ungrouped
-from dataspace.rules.language.lowering import class_of, flattened
+from dataspace.rules.language.lowering import flattened
 from dataspace.rules.language.syntax import (
     DEVIATION,
     Aggregate,
@@ -29,6 +29,7 @@ from dataspace.rules.language.syntax import (
     Rule,
     Structure,
     Verb,
+    class_of,
 )
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD

@@ -9,12 +9,12 @@ Always: an expression that is printed reads back as the same one; each level of 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from dataspace.rules.language.functions import CHOICE, ELSEWHERE, FUNCTIONS, NEGATIVE, Function
+from dataspace.rules.language.functions import CALENDAR, CHOICE, ELSEWHERE, FUNCTIONS, NEGATIVE, Function
 from dataspace.rules.language.hosted import CALL, Functions, called
-from dataspace.rules.language.lowering import is_special
 from dataspace.rules.language.syntax import (
     AGGREGATES,
     FLOOR,
@@ -28,7 +28,9 @@ from dataspace.rules.language.syntax import (
     Now,
     Structure,
     Variable,
+    is_special,
 )
+from dataspace.rules.language.zones import check_unit, check_zone
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD
 from index.patterns.text import Reader
@@ -146,11 +148,36 @@ class ExpressionReader(Reader):
             return self._record_of(name, level)
         self.position += 1
         arguments = self._expressions(")", level + 1)
-        if name == FLOOR and len(arguments) == 2:
+        is_text = [isinstance(each, Structure) and each.template.__class__ is str for each in arguments[1:]]
+        if name == FLOOR and is_text == [False]:
             return Arithmetic(FLOOR, *arguments)
+        if name in CALENDAR and (name != FLOOR or len(arguments) in (2, 3)):
+            self._check_calendar(name, arguments, at)
+            return FunctionCall(name, tuple(arguments))
         if not FUNCTIONS[name].takes_count(len(arguments)):
             raise self.error(_arity(FUNCTIONS[name], len(arguments)), at)
         return FunctionCall(name, tuple(arguments))
+
+    def _check_calendar(self, name: str, arguments: Sequence[Expression], at: int) -> None:
+        """Raises where the zone of a function of a calendar, or its unit, is no constant that there is."""
+        constants = [each.template for each in arguments[1:] if isinstance(each, Structure)]
+        count = len(CALENDAR[name].takes)
+        if len(arguments) != count or any(each.__class__ is not str for each in constants):
+            takes, given = ("a time, a unit", ', "1 month"') if count == 3 else ("a time", "")
+            raise self.error(
+                f'{name} takes {takes} and a zone, as in {name}($t{given}, "Europe/Zurich") (a record is'
+                f' written "{name}"(…))',
+                at,
+            )
+        if len(constants) < count - 1:
+            raise self.error(f"{name}: a zone and a unit are texts, or constants that let names", at)
+        *units, zone = map(str, constants)
+        try:
+            for unit in units:
+                check_unit(unit)
+            check_zone(zone)
+        except UsageError as error:
+            raise self.error(str(error), at) from None
 
     def hosted(self) -> str:
         """Returns the name of the function of the host that is called next, or nothing; reads blanks."""
@@ -282,7 +309,7 @@ def _arity(function: Function, count: int) -> str:
             f"{name} of one value is an aggregate, which stands alone in a head; as a function it takes two"
         )
     least, most = (len(function.takes) if n < 0 else n for n in (function.least, function.most))
-    most = max(most, 2) if name == FLOOR else most
+    most = 3 if name == FLOOR else most
     wanted = f"{least}" if least == most else f"{least} to {most}"
     return f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}"
 

@@ -18,6 +18,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
+from dataspace.rules.language import zones
 from dataspace.rules.language.ordering import PART_BYTES, Pay, ordered
 from index.errors import UsageError
 from index.patterns.text import unparse
@@ -241,6 +242,14 @@ def _extreme(name: str, pay: Pay, values: Sequence[Any], *, least: bool) -> Valu
     return best  # type: ignore[no-any-return]  # a value, as they all are
 
 
+def _calendar(*_: Value) -> int:
+    return BYTES_OF_WORK
+
+
+def _windows(*_: Value) -> int:
+    return 8 * BYTES_OF_WORK
+
+
 NEGATIVE: Final = "-"
 """The name of the minus before one number."""
 
@@ -266,9 +275,22 @@ FUNCTIONS: Final[dict[str, Function]] = {
         Function("min", ("",), "", _least, pays=True, least=2, most=64),
         Function("max", ("",), "", _greatest, pays=True, least=2, most=64),
         Function(NEGATIVE, ("number",), "number", lambda number: -number, scans=_sizes),
+        *[
+            Function(each.__name__, ("time", "text"), "number", each, scans=_calendar)
+            for each in (zones.year, zones.month, zones.day, zones.weekday, zones.hour)
+        ],
+        Function("next", ("time", "text", "text"), "time", zones.next_of, scans=_windows),
     )
 }
-"""All functions by their names; ``floor`` of a time, or to a multiple, is arithmetic."""
+"""All functions by their names; ``floor`` to a multiple is arithmetic, and of a calendar ``FLOOR_OF``."""
+
+FLOOR_OF: Final = Function("floor", ("time", "text", "text"), "time", zones.floor_of, scans=_windows)
+
+CALENDAR: Final[dict[str, Function]] = {
+    FLOOR_OF.name: FLOOR_OF,
+    **{name: FUNCTIONS[name] for name in ("year", "month", "day", "weekday", "hour", "next")},
+}
+"""Functions of a time in a zone; all but the first argument are constants."""
 
 CHOICE: Final = "if"
 

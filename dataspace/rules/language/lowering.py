@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple, TypeGuard
 
 from dataspace.rules.language.arithmetic import calculate
-from dataspace.rules.language.functions import kind_of
+from dataspace.rules.language.functions import CALENDAR
 from dataspace.rules.language.groups import MIRRORED, named, names_of, ungrouped
 from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
@@ -27,9 +28,8 @@ from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
     Atom,
-    Choice,
     Comparison,
-    Compound,
+    Elements,
     Expression,
     FunctionCall,
     Head,
@@ -43,16 +43,18 @@ from dataspace.rules.language.syntax import (
     TimeKind,
     Variable,
     Verb,
+    class_of,
     duration_text,
     parts_of,
     variables_of,
+    with_operands,
     with_parts,
 )
+from dataspace.rules.language.zones import LONGEST
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD
 from index.values.values import Record, Value
 
-_NONE: Final[Mapping[str, str]] = {}
 _PLACE: Final = Structure(0)
 """Stands in a head for a column that time fills."""
 
@@ -60,7 +62,8 @@ _PLACE: Final = Structure(0)
 def has_times(rule: Rule) -> bool:
     """True if anything in a rule depends on time."""
     return rule.head.verb is Verb.FINAL or any(
-        isinstance(each, TimedAtom | LastingGroup) or (isinstance(each, Comparison) and _is_about_now(each))
+        isinstance(each, TimedAtom | LastingGroup)
+        or (isinstance(each, Comparison) and (_is_about_now(each) or _shown_in(each)))
         for each in rule.body
     )
 
@@ -109,7 +112,8 @@ class _Lowering:
         body: list[Literal] = []
         if head.verb is Verb.FINAL:
             head = Head(head.label, head.arguments)
-            window = _window_of(rule)
+            window = next(window_of(side) for each in rule.body for side in _sides_with_floor(each))
+            assert window is not None  # else it is refused
             body = [self._final(each, window) if isinstance(each, TimedAtom) else each for each in rule.body]
         else:
             for literal in rule.body:
@@ -120,6 +124,8 @@ class _Lowering:
                         body.append(self._lasting(literal))
                     case _:
                         body.append(literal)
+        if any(isinstance(each, Comparison) and _shown_in(each) for each in body):
+            body = self._clocked(body)
         about_now = [each for each in body if isinstance(each, Comparison) and _is_about_now(each)]
         if about_now:
             maybes = [each for each in body if isinstance(each, Atom) and each.maybe]
@@ -168,11 +174,38 @@ class _Lowering:
         hidden = self._hide(form, [Atom(_whole(pattern, whole))], names, extra=extra, whole=whole)
         yield replace(hidden, maybe=literal.maybe)
 
-    def _final(self, literal: TimedAtom, window: int) -> Literal:
+    def _clocked(self, body: Sequence[Literal]) -> list[Literal]:
+        """Returns the literals with an atom that shows what clocks show now, in one row for the whole rule.
+
+        Comparisons with constants decide whether it is there, so that it changes as rarely as they do.
+        """
+        conditions: list[Literal] = []
+        names: dict[FunctionCall, str] = {}
+        rest: list[Literal] = []
+        for literal in body:
+            if not isinstance(literal, Comparison) or not (calls := _shown_in(literal)):
+                rest.append(literal)
+            elif all(isinstance(each, Structure) or each in calls for each in (literal.left, literal.right)):
+                conditions.append(literal)
+            else:
+                names.update({each: names.get(each) or self._fresh(f"{each.name}-now") for each in calls})
+                left, right = (_with_shown(each, names) for each in (literal.left, literal.right))
+                rest.append(Comparison(literal.operator, left, right))
+        shown = ", ".join(map(str, [*conditions, *names]))
+        form = TimeForm(TimeKind.CLOCK, shown=shown, literals=tuple(conditions), shows=tuple(names))
+        return [*rest, self._hide(form, [], [], extra=[*names.values()])]
+
+    def _final(self, literal: TimedAtom, window: FloorWindow) -> Literal:
         pattern = _opened(literal.pattern, self)
         assert literal.within is not None and literal.at is not None  # else it is refused
         form = TimeForm(
-            TimeKind.FINAL, literal.within, window, pattern, shown=str(literal), literals=(literal,)
+            TimeKind.FINAL,
+            literal.within,
+            window.longest,
+            pattern,
+            shown=str(literal),
+            literals=(literal,),
+            calendar=window.calendar,
         )
         extra, whole = [literal.at, self._fresh()], self._fresh()
         return self._hide(form, [Atom(_whole(pattern, whole))], named(pattern), extra=extra, whole=whole)
@@ -239,11 +272,11 @@ class _Lowering:
             for name in names_of(each)
         }
 
-    def _fresh(self) -> str:
+    def _fresh(self, word: str = "column") -> str:
         """Returns a variable that the rule does not have."""
         while True:
             self._opened += 1
-            if (name := f"column-{self._opened}") not in self._taken:
+            if (name := f"{word}-{self._opened}") not in self._taken:
                 return name
 
 
@@ -287,7 +320,36 @@ def _is_about_now(comparison: Comparison) -> bool:
 
 
 def _mentions_now(expression: Expression | Aggregate) -> bool:
+    """True if the present time is in an expression itself, and not what a clock shows then."""
+    if _is_shown(expression):
+        return False
     return isinstance(expression, Now) or any(map(_mentions_now, parts_of(expression)))
+
+
+def _is_shown(expression: Expression | Aggregate) -> TypeGuard[FunctionCall]:
+    """True for a function of a calendar of the present time, such as ``hour(now, "Europe/Zurich")``."""
+    return (
+        isinstance(expression, FunctionCall)
+        and expression.name in CALENDAR
+        and expression.hosted is None
+        and isinstance(expression.arguments[0], Now)
+    )
+
+
+def _shown_in(literal: Comparison | Expression | Aggregate) -> list[FunctionCall]:
+    """Returns the calls of such functions in a comparison or an expression."""
+    if isinstance(literal, Comparison):
+        return _shown_in(literal.left) + _shown_in(literal.right)
+    if _is_shown(literal):
+        return [literal]
+    return [call for part in parts_of(literal) for call in _shown_in(part)]
+
+
+def _with_shown(expression: Expression, names: Mapping[FunctionCall, str]) -> Expression:
+    """Returns an expression with variables in place of these calls."""
+    if _is_shown(expression):
+        return Variable(names[expression])
+    return with_operands(expression, lambda part: _with_shown(part, names))
 
 
 def _sides(comparison: Comparison) -> tuple[str, Expression]:
@@ -297,14 +359,28 @@ def _sides(comparison: Comparison) -> tuple[str, Expression]:
     return MIRRORED[comparison.operator], comparison.right
 
 
-def _window_of(rule: Rule) -> int:
-    """Returns the length of the windows of a rule with ``final``, in microseconds."""
-    for literal in rule.body:
-        if isinstance(literal, Comparison):
-            for side in (literal.left, literal.right):
-                if isinstance(side, Arithmetic) and side.operator == FLOOR:
-                    return _seconds(side.right)
-    return 0
+class FloorWindow(NamedTuple):
+    """The windows of a ``floor``: of what they are, how long the longest is in microseconds, and the unit and
+    the zone of a calendar."""
+
+    of: Expression
+    longest: int
+    calendar: tuple[str, str] | None = None
+
+
+def window_of(expression: Expression) -> FloorWindow | None:
+    """Returns the windows of a ``floor``; None for any other expression."""
+    match expression:
+        case Arithmetic(operator, of, span) if operator == FLOOR:
+            return FloorWindow(of, _seconds(span))
+        case FunctionCall(name, (of, Structure(str(unit)), Structure(str(zone)))) if name == FLOOR:
+            return FloorWindow(of, LONGEST[unit] // timedelta(microseconds=1), (unit, zone))
+    return None
+
+
+def _sides_with_floor(literal: Literal) -> list[Expression]:
+    sides = (literal.left, literal.right) if isinstance(literal, Comparison) else ()
+    return [each for each in sides if window_of(each) is not None]
 
 
 def _seconds(expression: Expression) -> int:
@@ -346,6 +422,8 @@ def check_times(rule: Rule) -> None:
     for argument in rule.head.arguments:
         if _mentions_now(argument):
             raise UsageError("now in a head would change all the time: compare it in the body, $t <= now")
+        if calls := _shown_in(argument):
+            raise UsageError(f"{calls[0]} in a head: give it a name in the body, $x = {calls[0]}")
     timed = [each.at for each in rule.body if isinstance(each, TimedAtom) and each.at is not None]
     times = dict.fromkeys(timed, "time")
     for literal in rule.body:
@@ -354,6 +432,8 @@ def check_times(rule: Rule) -> None:
                 _check_comparison(literal, times)
             case LastingGroup(literals, _):
                 _check_group(literal, literals)
+            case Elements(_, of) if _mentions_now(of) or _shown_in(of):
+                raise UsageError(f"now in {literal}: compare it, as in $t <= now")
             case TimedAtom(pattern, _, _, within):
                 if within is not None and not (
                     isinstance(pattern, Record) and pattern.label not in ("$", "_")
@@ -395,64 +475,37 @@ def _rewritten(comparison: Comparison) -> str:
     return ""
 
 
-def class_of(expression: Expression, known: Mapping[str, str] = _NONE) -> str:
-    """Returns the class that an expression certainly has, as ``functions.KINDS``; empty if that is not known.
-
-    ``known`` are classes of variables.
-    """
-    match expression:
-        case Now():
-            return "time"
-        case Variable(name):
-            return known.get(name, "")
-        case Structure(template):
-            return "" if is_special(template) else kind_of(template)
-        case Compound(kind):
-            return kind
-        case FunctionCall(_, arguments):
-            given = {class_of(each, known) for each in arguments}
-            gives = expression.function.gives
-            if expression.hosted is not None:
-                return "" if "|" in gives else gives
-            return gives or (given.pop() if len(given) == 1 else "")
-        case Choice(_, then, otherwise):
-            one, other = class_of(then, known), class_of(otherwise, known)
-            return one if one == other else ""
-        case Arithmetic(_, left, right):
-            one, other = class_of(left, known), class_of(right, known)
-            if one == "time":
-                return "number" if other == "time" else "time"
-            return "number" if one == other == "number" else ""
-
-
-def is_special(template: Value) -> bool:
-    """True if a value that is made is something else than it looks like: a variable, or quoted."""
-    return isinstance(template, Record) and template.label in ("$", "_", "lit", "exact")
-
-
 def _check_group(group: LastingGroup, literals: Sequence[Literal]) -> None:
     if not any(isinstance(each, Atom) and not each.negated for each in literals):
         raise UsageError(f"{group} needs a fact that holds, such as (temp($d, $v), $v > 90) for 30 s")
     for each in literals:
-        if isinstance(each, Comparison) and _is_about_now(each):
+        if isinstance(each, Comparison) and (_is_about_now(each) or _shown_in(each)):
             raise UsageError(f"time within time: compare with now beside {group}, not inside")
 
 
 def _check_final(rule: Rule) -> None:
     example = "final(per_minute($m, count($v))) <- reading($v) at $t within 3 min, $m = floor($t, 1 min)."
     timed = [each for each in rule.body if isinstance(each, TimedAtom)]
-    floors = [
-        side
+    sides = [side for each in rule.body for side in _sides_with_floor(each)]
+    floors = [window for side in sides if (window := window_of(side))]
+    others = [
+        each
         for each in rule.body
-        if isinstance(each, Comparison)
-        for side in (each.left, each.right)
-        if isinstance(side, Arithmetic) and side.operator == FLOOR
+        if isinstance(each, Atom | LastingGroup) or (isinstance(each, Comparison) and _shown_in(each))
     ]
-    others = [each for each in rule.body if isinstance(each, Atom | LastingGroup)]
-    if len(timed) != 1 or timed[0].negated or timed[0].at is None or timed[0].within is None or others:
+    if (
+        len(timed) != 1
+        or timed[0].negated
+        or timed[0].at is None
+        or timed[0].within is None
+        or others
+        or timed[0].maybe
+    ):
         raise UsageError(f"final takes one atom with at and within, and no other, as in {example}")
-    if len(floors) != 1 or floors[0].left != Variable(timed[0].at) or not _seconds(floors[0].right):
+    if len(floors) != 1 or floors[0].of != Variable(timed[0].at) or not floors[0].longest:
         raise UsageError(f"final takes one floor of the time of its atom, as in {example}")
-    if timed[0].within <= _seconds(floors[0].right):
-        raise UsageError(f"final needs within to be longer than its windows, as in {example}")
-    calculate(FLOOR, 0, floors[0].right.template, free)  # type: ignore[union-attr]  # a number, as above
+    if timed[0].within <= floors[0].longest:
+        lasts = f", which last up to {duration_text(floors[0].longest)}" if floors[0].calendar else ""
+        raise UsageError(f"final needs within to be longer than its windows{lasts}, as in {example}")
+    if isinstance(sides[0], Arithmetic):
+        calculate(FLOOR, 0, sides[0].right.template, free)  # type: ignore[union-attr]  # a number, as above

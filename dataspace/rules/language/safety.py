@@ -18,7 +18,7 @@ from dataspace.rules.language.evaluating import evaluate
 from dataspace.rules.language.functions import FUNCTIONS, nearest, with_article
 from dataspace.rules.language.groups import bound_in, part_of
 from dataspace.rules.language.hosted import UnknownFunction
-from dataspace.rules.language.lowering import class_of, flattened
+from dataspace.rules.language.lowering import flattened
 from dataspace.rules.language.ordering import free
 from dataspace.rules.language.syntax import (
     AGGREGATES,
@@ -35,9 +35,11 @@ from dataspace.rules.language.syntax import (
     FunctionCall,
     LastingGroup,
     Literal,
+    Now,
     Rule,
     Structure,
     Verb,
+    class_of,
     parts_of,
     variables_of,
 )
@@ -240,13 +242,17 @@ def _check_calls(expression: Expression) -> None:
                     raise function.refusal(at, f"{part}, {with_article(found)}{_meant(part)}")
         case Choice(condition):
             _check_order(condition)
-    if parts and not list(variables_of(expression)):
+    if parts and not (list(variables_of(expression)) or _has_now(expression)):
         try:
             evaluate(expression, {}, free)
         except UnknownFunction:
             pass
         except ZeroDivisionError as error:
             raise UsageError(f"{expression}: {error}") from None
+
+
+def _has_now(expression: Expression) -> bool:
+    return isinstance(expression, Now) or any(map(_has_now, parts_of(expression)))
 
 
 def _check_order(comparison: Comparison) -> None:

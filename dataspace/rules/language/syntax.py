@@ -11,12 +11,13 @@ Always: ``str(rule)`` reads back as the same rule.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from dataspace.rules.language.functions import (
     CHOICE,
+    FLOOR_OF,
     FUNCTIONS,
     NEGATIVE,
     Function,
@@ -81,7 +82,9 @@ class FunctionCall:
 
     @property
     def function(self) -> Function:
-        return self.hosted or FUNCTIONS[self.name]
+        if self.hosted is not None:
+            return self.hosted
+        return FLOOR_OF if self.name == FLOOR and len(self.arguments) == 3 else FUNCTIONS[self.name]
 
     def __str__(self) -> str:
         if self.name != NEGATIVE:
@@ -135,6 +138,8 @@ TIMELY: Final = "timely"
 FLOOR: Final = "floor"
 """The function that rounds a time, or a number, down to a multiple."""
 
+NO_CLASSES: Final[Mapping[str, str]] = {}
+
 Expression: TypeAlias = Variable | Structure | Arithmetic | Now | FunctionCall | Choice | Compound
 
 
@@ -167,6 +172,41 @@ def with_operands(expression: Expression, change: Callable[[Expression], Express
         case Compound(kind, parts, label):
             return Compound(kind, tuple(map(change, parts)), label)
     return expression
+
+
+def class_of(expression: Expression, known: Mapping[str, str] = NO_CLASSES) -> str:
+    """Returns the class that an expression certainly has, as ``functions.KINDS``; empty if that is not known.
+
+    ``known`` are classes of variables.
+    """
+    match expression:
+        case Now():
+            return "time"
+        case Variable(name):
+            return known.get(name, "")
+        case Structure(template):
+            return "" if is_special(template) else kind_of(template)
+        case Compound(kind):
+            return kind
+        case FunctionCall(_, arguments):
+            given = {class_of(each, known) for each in arguments}
+            gives = expression.function.gives
+            if expression.hosted is not None:
+                return "" if "|" in gives else gives
+            return gives or (given.pop() if len(given) == 1 else "")
+        case Choice(_, then, otherwise):
+            one, other = class_of(then, known), class_of(otherwise, known)
+            return one if one == other else ""
+        case Arithmetic(_, left, right):
+            one, other = class_of(left, known), class_of(right, known)
+            if one == "time":
+                return "number" if other == "time" else "time"
+            return "number" if one == other == "number" else ""
+
+
+def is_special(template: Value) -> bool:
+    """True if a value that is made is something else than it looks like: a variable, or quoted."""
+    return isinstance(template, Record) and template.label in ("$", "_", "lit", "exact")
 
 
 def _made_text(template: Value) -> str:
@@ -420,13 +460,17 @@ class TimeKind(enum.Enum):
     FINAL = 6
     """Like ``OCCURRENCES``, all of one window of time together: after its end, until a span after its
     beginning."""
+    CLOCK = 7
+    """One row, with what clocks and calendars show at present, while that compares as ``literals`` say."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeForm:
     """How the rows of a rule depend on time; ``span`` and ``window`` are in microseconds.
 
-    ``pattern`` is the pattern of a window, whose messages count as well; all of its parts are captured.
+    Windows of a calendar have their unit and zone in ``calendar``, and ``window`` is the longest of them.
+    ``shows`` are the functions of the present time of which ``CLOCK`` shows the values.  ``pattern`` is the
+    pattern of a window, whose messages count as well; all of its parts are captured.
     """
 
     kind: TimeKind
@@ -440,6 +484,8 @@ class TimeForm:
     """The text of the literal in its rule."""
     literals: tuple[Literal, ...] = ()
     """That literal; several comparisons with the present time; none for the age of a rule."""
+    calendar: tuple[str, str] | None = None
+    shows: tuple[FunctionCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

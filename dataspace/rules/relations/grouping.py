@@ -455,7 +455,7 @@ class _Chosen:
             del self._entries[at]
 
 
-class First(_Chosen):
+class FirstOf(_Chosen):
     """The value with the first in the total order of what it is ordered by."""
 
     __slots__ = ()
@@ -465,7 +465,7 @@ class First(_Chosen):
         return term.value
 
 
-class Last(_Chosen):
+class LastOf(_Chosen):
     """The value with the last."""
 
     __slots__ = ()
@@ -552,7 +552,7 @@ def _accumulator(aggregate: Aggregate) -> Callable[[], Accumulator | _Chosen]:
     """Returns what makes an empty aggregate, which is not a plain ``COUNT``."""
     name, n = aggregate.name, aggregate.n
     if name in CHOOSING:
-        return First if name == "first" else Last
+        return FirstOf if name == "first" else LastOf
     make = _KINDS.get(name)
     if name == "top":
         make = partial(Best, int(n))

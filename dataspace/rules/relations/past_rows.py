@@ -8,13 +8,27 @@ Always: a form knows only its own rows; their times are microseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from dataspace.instants import GRID, NEVER, instant_of
-from dataspace.rules.language.arithmetic import EPOCH, MICROSECOND, micros_of
-from dataspace.rules.language.syntax import TimeForm, TimeKind
+from dataspace.rules.language.arithmetic import EPOCH, MICROSECOND, micros_of, time_of
+from dataspace.rules.language.evaluating import evaluate, holds
+from dataspace.rules.language.ordering import free
+from dataspace.rules.language.syntax import (
+    Comparison,
+    Expression,
+    FunctionCall,
+    Now,
+    Structure,
+    TimeForm,
+    TimeKind,
+    maker,
+    with_operands,
+)
+from dataspace.rules.language.zones import HOUR, floor_of, next_of
 from dataspace.rules.relations.terms import MAX_FACT, Row
 from index.patterns.patterns import matcher, skeleton
 from index.values.positions import Class
@@ -110,14 +124,24 @@ class PastRows:
     def until(self, time: int) -> int:
         """Returns until when a row counts that has ended at a time, or, for ``FINAL``, begun."""
         of = self.of
-        return (time // of.window * of.window if of.kind is TimeKind.FINAL else time) + of.span
+        return (self.begins(time) if of.kind is TimeKind.FINAL else time) + of.span
+
+    def begins(self, time: int) -> int:
+        """Returns when the window of a time begins, for ``FINAL``."""
+        of = self.of
+        return time // of.window * of.window if of.calendar is None else _window(time, *of.calendar)[0]
+
+    def ends(self, begin: int) -> int:
+        """Returns when a window ends that begins at a time, for ``FINAL``."""
+        of = self.of
+        return begin + of.window if of.calendar is None else _window(begin, *of.calendar)[1]
 
     def instants(self, time: int) -> tuple[int, ...]:
         """Returns the instants at which such a row is looked at."""
         of, last = self.of, instant_of(self.until(time))
         if of.kind is not TimeKind.FINAL:
             return (last,)
-        return instant_of(time // of.window * of.window + of.window), last
+        return instant_of(self.ends(self.begins(time))), last
 
     def read(self, message: Value) -> tuple[Value, ...] | None:
         """Returns what the pattern captures of a message; None if it does not match."""
@@ -134,10 +158,12 @@ def is_fresh(form: PastRows, row: Row, instant: int) -> bool:
             return since is not None and instant_of(since + of.span) == instant
         case TimeKind.NOW:
             return since is not None and instant in bounds_of(of.operators, row)
+        case TimeKind.CLOCK:
+            return since is not None
         case TimeKind.FINAL:
             return until is not None and instant in (
                 instant_of(until),
-                instant_of(until - of.span + of.window),
+                instant_of(form.ends(until - of.span)),
             )
         case _:
             return until is not None
@@ -169,6 +195,8 @@ def row_times(past: PastRows, row: Row) -> RowTimes:
             return RowTimes(time_in(row[-1]), None, is_there=True)
         case TimeKind.FOR:
             return RowTimes(since, None, is_there=True)
+        case TimeKind.CLOCK:
+            return RowTimes(None, None, is_there=True)
         case TimeKind.NOW:
             begins, ends = bounds_of(of.operators, row)
             return RowTimes(
@@ -182,6 +210,60 @@ def time_in(term: Any) -> int | None:
     if value.__class__ is datetime:
         return micros_of(value)
     return value if value.__class__ is int else None
+
+
+@lru_cache(maxsize=1024)
+def _window(time: int, unit: str, zone: str) -> tuple[int, int]:
+    """Returns when the window of a calendar begins and ends in which a time is."""
+    begin = floor_of(time_of(time), unit, zone)
+    return micros_of(begin), micros_of(next_of(begin, unit, zone))
+
+
+def shown_at(form: TimeForm, time: int) -> tuple[Value, ...] | None:
+    """Returns what clocks show at a time, for ``CLOCK``; None if that does not compare as it must."""
+    now = time_of(time)
+    for literal in form.literals:
+        assert isinstance(literal, Comparison)  # as lowering makes them
+        if not holds(replace(literal, left=_at(literal.left, now), right=_at(literal.right, now)), {}, free):
+            return None
+    return tuple([evaluate(_at(each, now), {}, free) for each in form.shows])
+
+
+def next_change(form: TimeForm, time: int) -> int:
+    """Returns the first time after another one at which clocks may show something else, for ``CLOCK``."""
+    found = NEVER
+    for call in _calls_of(form):
+        *units, zone = [str(maker(each)[1]()) for each in call.arguments[1:] if isinstance(each, Structure)]
+        found = min(found, micros_of(next_of(time_of(time), units[0] if units else HOUR, zone)))
+    return found
+
+
+def next_showing(form: TimeForm, time: int) -> int | None:
+    """Returns the first instant after a time from which on clocks compare as they must; None if that is not
+    found within some days."""
+    for _ in range(MOST_CHANGES):
+        time = instant_of(next_change(form, time))
+        if shown_at(form, time) is not None:
+            return time
+    return None
+
+
+MOST_CHANGES: Final = 400
+"""Hours, or other windows, in which a question looks ahead."""
+
+
+def _calls_of(form: TimeForm) -> Iterator[FunctionCall]:
+    yield from form.shows
+    for literal in form.literals:
+        assert isinstance(literal, Comparison)  # as above
+        yield from [each for each in (literal.left, literal.right) if isinstance(each, FunctionCall)]
+
+
+def _at(expression: Expression, now: datetime) -> Expression:
+    """Returns an expression with the present time in it."""
+    if isinstance(expression, Now):
+        return Structure(now)
+    return with_operands(expression, lambda part: _at(part, now))
 
 
 def bounds_of(operators: Sequence[str], row: Row) -> tuple[int, int]:

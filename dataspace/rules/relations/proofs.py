@@ -16,7 +16,7 @@ from dataspace.foreign import tame
 from dataspace.instants import NEVER, instant_of
 from dataspace.rules.language.arithmetic import time_of
 from dataspace.rules.language.syntax import TimeKind
-from dataspace.rules.relations.past_rows import PastRows, RowTimes, bounds_of
+from dataspace.rules.relations.past_rows import PastRows, RowTimes, bounds_of, next_showing
 from dataspace.rules.relations.terms import Row
 from index.patterns.text import unparse
 from index.values.values import Map, Value, key
@@ -134,7 +134,7 @@ def lack_of(text: str, past: PastRows, row: Row, now: int) -> Lack | None:
             )
             return Lack(f"{text}: {held}, not yet: {_in(due, now)}", due)
         case TimeKind.FINAL if (until := past.kept.get(row)) is not None:
-            due = instant_of(until - of.span + of.window)
+            due = instant_of(past.ends(until - of.span))
             return Lack(f"{text}: the window is not over: {_in(due, now)}", due)
         case TimeKind.NOW:
             begins, ends = bounds_of(of.operators, row)
@@ -143,6 +143,10 @@ def lack_of(text: str, past: PastRows, row: Row, now: int) -> Lack | None:
             if begins > now:
                 return Lack(f"{text}: not yet: {_in(begins, now)}", begins)
             return Lack(f"{text}: ended {_ago(ends, now)}", ended=ends)
+        case TimeKind.CLOCK:
+            next_due = next_showing(of, now)
+            later = "" if next_due is None else f": not yet: {_in(next_due, now)}"
+            return Lack(f"{text} does not hold{later}", next_due)
     return None
 
 

@@ -20,7 +20,7 @@ from dataspace.instants import GRID, NEVER, instant_of
 from dataspace.rules.language.arithmetic import time_of
 from dataspace.rules.language.syntax import TimeForm, TimeKind
 from dataspace.rules.relations.hearing import GONE, Hearing
-from dataspace.rules.relations.past_rows import KeptRows, PastRows, is_fresh, time_in
+from dataspace.rules.relations.past_rows import KeptRows, PastRows, is_fresh, next_change, time_in
 from dataspace.rules.relations.relations import STEP
 from dataspace.rules.relations.terms import MAX_FACT, Row, RuleTerm, Terms
 from dataspace.steps import Steps, batched
@@ -172,6 +172,8 @@ class Times:
 
     def _look_at(self, form: PastRows, row: Row) -> None:
         """Looks at a row whose instant has come."""
+        if form.of.kind is TimeKind.CLOCK and row in form.since:
+            self.plan_at(form, row, instant_of(next_change(form.of, self.now)))
         until = form.kept.get(row)
         each_alone = form.of.kind in (TimeKind.OCCURRENCES, TimeKind.FINAL)
         if until is not None:
@@ -248,7 +250,7 @@ class Times:
         until = form.kept.get(row)
         if until is None or until <= self.now:
             return False
-        return form.of.kind is not TimeKind.FINAL or until - form.of.span + form.of.window <= self.now
+        return form.of.kind is not TimeKind.FINAL or form.ends(until - form.of.span) <= self.now
 
     def withdraw(self) -> None:
         """Ends the messages of a tick: rows that stand without them are occurrences of their own."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dataspace.instants import NEVER
+from dataspace.instants import NEVER, instant_of
 from dataspace.rules.language.arithmetic import time_of
 from dataspace.rules.language.syntax import TimeKind
-from dataspace.rules.relations.past_rows import PastRows, bounds_of
+from dataspace.rules.relations.past_rows import PastRows, bounds_of, next_change, shown_at
 from dataspace.rules.relations.relations import STEP, Relation
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.times import Times
@@ -146,6 +146,9 @@ class Timing:
                 self._bounds[row] = bounds
             return row if begins <= times.now < ends else None
         match form.of.kind:
+            case TimeKind.CLOCK:
+                values = shown_at(form.of, times.now) if is_there else None
+                return None if values is None else times.terms.row(values)
             case TimeKind.WITHIN:
                 return row if is_there or since is not None or form.kept.get(row, 0) > times.now else None
             case TimeKind.AT:
@@ -198,6 +201,8 @@ class Timing:
                 for instant in self._bounds[row]:
                     if -NEVER < instant < NEVER:
                         times.plan_at(form, row, instant)
+            case TimeKind.CLOCK:
+                times.plan_at(form, row, instant_of(next_change(form.of, times.now)))
             case TimeKind.OCCURRENCES:
                 times.put(form.open, row, self._shown[row])
             case TimeKind.FINAL:

@@ -60,7 +60,28 @@ REFUSED = {
     "let now = 3.": "no name of a constant",
     "let long = 3 hours.": "no unit hours: write h",
     "p($x) <- q($x), not r($x) at $t.": "not with at",
-    "p($x, floor($x, 1, 2)) <- q($x).": "floor takes 1 to 2 arguments, not 3",
+    "p($x, floor($x, 1, 2)) <- q($x).": (
+        'floor takes a time, a unit and a zone, as in floor($t, "1 month", "Europe/Zurich")'
+    ),
+    "p(floor($x, 1, 2, 3)) <- q($x).": "floor takes 1 to 3 arguments, not 4",
+    'p(floor($x, "1 day")) <- q($x).': "floor takes a time, a unit and a zone",
+    "p(hour($x)) <- q($x).": 'hour takes a time and a zone, as in hour($t, "Europe/Zurich")',
+    "p(hour($x, $y)) <- q($x, $y).": "hour: a zone and a unit are texts, or constants that let names",
+    'p(hour($x, "Zurich")) <- q($x).': "did you mean Europe/Zurich?",
+    'p(next($x, "1 decade", "UTC")) <- q($x).': "no windows of '1 decade': units are 1 hour, 1 day, 1 week",
+    'p(year("a", "UTC")) <- q($x).': 'year takes a time as argument 1, not "a", a text',
+    'p(hour(now, "UTC")) <- q($x).': 'give it a name in the body, $x = hour(now, "UTC")',
+    'p($x) <- q($y), $x in [hour(now, "UTC")].': "compare it, as in $t <= now",
+    'p($x) <- (q($x), hour(now, "UTC") > 3) for 5 s.': "time within time",
+    'final(p($m, count())) <- q($x) at $t within 20 d, $m = floor($t, "1 month", "UTC").': (
+        "final needs within to be longer than its windows, which last up to 748 h"
+    ),
+    'final(p($m, count())) <- q() at $t within 2 h, $m = floor($t, "1 hour", "UTC"), hour(now, "UTC") > 3.': (
+        "final takes one atom with at and within, and no other"
+    ),
+    "final(p($m, count($x))) <- maybe q($x) at $t within 3 min, $m = floor($t, 1 min).": (
+        "final takes one atom with at and within, and no other"
+    ),
 }
 
 
