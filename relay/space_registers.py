@@ -1,4 +1,5 @@
-"""What a daemon keeps in the log of a space beside facts: sessions that may be resumed, and groups.
+"""What a daemon keeps in the log of a space beside facts: sessions that may be resumed, groups, and the
+release of the zones of rules.
 
 Whoever opens such a log, to write it or to rebuild what it holds, gives it ``space_registers``.  It is apart
 from ``relay/log``, which knows no feature.
@@ -23,6 +24,10 @@ SESSION: Final = "session"
 
 SESSION_ENDED: Final = "session-ended"
 """The kind whose fields are the owners of sessions that have ended; without fields, all have."""
+
+
+ZONES: Final = "zones"
+"""The kind whose field is the release of the zones of time."""
 
 
 class KnownSession(NamedTuple):
@@ -64,9 +69,37 @@ class KnownSessions(dict[str, KnownSession], Register):
                 yield f"what it says of {owner}, which may be resumed, is not what the notes say"
 
 
+class ZoneData(Register):
+    """The ``release`` of the zones of time with which rules were carried out; empty if they read none."""
+
+    KINDS = frozenset((ZONES,))
+    NOTES_ALONE = True
+
+    def __init__(self) -> None:
+        self.release = ""
+
+    def apply(self, kind: str, fields: Any) -> None:
+        (self.release,) = fields
+
+    def rows(self) -> Sequence[RegisterRows]:
+        return [(ZONES, [(self.release,)])] if self.release else []
+
+    def differences(self, noted: ZoneData) -> Iterator[str]:
+        if self.release != noted.release:
+            yield f"zones of {self.release or 'no release'} are not what the notes say"
+
+
 def space_registers() -> Registers:
     """Returns the registers of a space, empty."""
-    return Registers(KnownSessions(), GroupStates())
+    return Registers(KnownSessions(), GroupStates(), ZoneData())
+
+
+def with_zones(release: str) -> Note:
+    """Returns the note that says with which release of the zones of time rules are carried out from now on.
+
+    A program that does not know it may read the log.
+    """
+    return Note(ZONES, (release,))
 
 
 def began(session: KnownSession) -> Note:

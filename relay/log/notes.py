@@ -31,7 +31,7 @@ DERIVED: Final = "derived-messages"
 """The kind behind an epoch whose last messages are not of clients; its field says how many."""
 
 KINDS: Final = frozenset((ORIGIN, DERIVED)) | {
-    *("session", "session-ended"),
+    *("session", "session-ended", "zones"),
     *("group", "group-done", "group-again", "group-ended", "group-undone", "group-read", "group-parked"),
 }
 """The kinds that this program reads (LOG.md).
@@ -115,7 +115,7 @@ class Register(ABC):
     """The state of one feature, as its notes have built it up.  By default it needs no epoch."""
 
     KINDS: ClassVar[frozenset[str]]
-    """The kinds of notes that it applies, all of them required."""
+    """The kinds of notes that it applies."""
 
     NOTES_ALONE: ClassVar[bool] = False
     """True if nothing but notes changes it, so that a check of the log can build it once more."""

@@ -1,4 +1,4 @@
-"""Hosted code as a feature of the daemon: actors, in it and in processes of their own."""
+"""Hosted code as a feature of the daemon: actors, in it and in processes of their own, and rules by zones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from server.features import DaemonTask, Feature
 from server.hosting.actors import HOSTING, HostedActors, hosting_verbs
 from server.hosting.guardian import SERVE
+from server.hosting.zones import ZONES, ZonesPart
 
 if TYPE_CHECKING:
     from server.sessions.requests import Verb
@@ -29,4 +30,16 @@ def _leads(daemon: DaemonState, spaces: Sequence[HostedSpace]) -> Sequence[Daemo
     return ()
 
 
-FEATURE: Final = Feature(name="hosting", make=_make, verbs=_verbs, leads=_leads)
+def _status(_daemon: DaemonState, hosted: HostedSpace) -> Mapping[str, object]:
+    zones = hosted.parts[ZONES]
+    return {"zones": zones.release, "zones_before": zones.before}
+
+
+FEATURE: Final = Feature(
+    name="hosting",
+    make=_make,
+    spaces=((ZONES, ZonesPart),),
+    verbs=_verbs,
+    leads=_leads,
+    status=_status,
+)

@@ -24,6 +24,7 @@ from relay.space_registers import (
     SESSION_ENDED,
     KnownSession,
     KnownSessions,
+    ZoneData,
     began,
     digest_of,
     ended,
@@ -54,7 +55,7 @@ def test_sessions_are_those_that_began_and_have_not_ended(steps: list[int | list
 
 
 def test_each_kind_that_the_program_reads_has_a_register_or_builds_nothing_up() -> None:
-    assert {ORIGIN, DERIVED} | KnownSessions.KINDS | GroupStates.KINDS == KINDS
+    assert {ORIGIN, DERIVED} | KnownSessions.KINDS | GroupStates.KINDS | ZoneData.KINDS == KINDS
     assert not KnownSessions.KINDS & GroupStates.KINDS
 
 

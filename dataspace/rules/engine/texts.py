@@ -26,7 +26,7 @@ from dataspace.rules.language.declarations import (
     check_all,
     check_fact,
 )
-from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
+from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions, reads_zones
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import ReadText, read_text
 from dataspace.rules.language.syntax import Atom, Literal, Rule, Verb, duration_text, with_parts
@@ -136,6 +136,8 @@ class Texts:
         self._held = held
         self._fits = fits
         self.strict: Declarations = {}
+        self.reads_zones = False
+        """True once a text was taken that reads zones of time."""
         """The declarations that clients are held to."""
         self._declared: dict[str, Declaration] = {}
         self._carried: dict[Pair, Carried] = {}
@@ -208,6 +210,7 @@ class Texts:
         else:
             self._declared.update(entry.declared)
             self._count, self._loops = count, loops
+            self.reads_zones |= any(map(reads_zones, entry.rules))
         entry.placed = tuple([placed(self._numbered + at, rule) for at, rule in enumerate(entry.rules)])
         self._numbered += len(entry.rules)
 

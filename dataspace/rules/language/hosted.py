@@ -26,6 +26,7 @@ from dataspace.rules.language.arithmetic import MAX_BITS
 from dataspace.rules.language.declarations import KINDS
 from dataspace.rules.language.functions import (
     BYTES_OF_WORK,
+    CALENDAR,
     MAX_MADE,
     Function,
     begun,
@@ -40,6 +41,7 @@ from dataspace.rules.language.syntax import (
     Expression,
     FunctionCall,
     Rule,
+    TimeKind,
     parts_of,
 )
 from index.errors import UsageError
@@ -323,6 +325,20 @@ def _calls(expression: Expression | Aggregate) -> Iterator[str]:
         yield expression.name
     for part in parts_of(expression):
         yield from _calls(part)
+
+
+def reads_zones(rule: Rule) -> bool:
+    """True if a rule that is carried out calls functions of a calendar."""
+    sides = [side for each in rule.body if isinstance(each, Comparison) for side in (each.left, each.right)]
+    members = [each.of for each in rule.body if isinstance(each, Elements)]
+    is_clock = rule.form is not None and rule.form.kind is TimeKind.CLOCK
+    return is_clock or any(map(_calls_calendar, [*rule.head.arguments, *sides, *members]))
+
+
+def _calls_calendar(expression: Expression | Aggregate) -> bool:
+    if isinstance(expression, FunctionCall) and expression.function is CALENDAR.get(expression.name):
+        return True
+    return any(map(_calls_calendar, parts_of(expression)))
 
 
 def _unknown(name: str) -> Function:

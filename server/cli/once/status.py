@@ -206,6 +206,10 @@ def _rules_line(fields: dict[Value, Value]) -> str:
     assert isinstance(clauses, int)  # by WIRE.md
     line = f"{texts!r} with {counted(clauses, 'clause')}" if texts else "0"
     line += f", {fields['rules_suspended']!r} suspended"
+    if fields.get("zones"):
+        line += f", zones of {fields['zones']!s}"
+    if fields.get("zones_before"):
+        line += f" (of {fields['zones_before']!s} before)"
     if not fields.get("costliest_rule"):
         return line
     most, name = fields["costliest_rule_milliseconds"], str(fields["costliest_rule"])
