@@ -14,7 +14,8 @@ closure by a search from each node.
     recompute_…_per_s              the baselines: whole results a second
     bytes_per_derived_fact         memory of the random closure, by tracemalloc, ÷ its derived facts
 
-Windows of rules and flows, and timers, are in ``_windows.py``, with their figures.
+Windows of rules and flows, and timers, are in ``_windows.py``, aggregates and calendars in
+``_aggregates.py``, with their figures.
 
 Updates come in pairs, a retraction and the same fact again, so that every round begins alike.
 """
@@ -28,6 +29,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from bench._aggregates import measure_aggregates
 from bench._figures import command_line, show
 from bench._windows import measure_windows
 from dataspace.flows.flows import Flow
@@ -249,7 +251,7 @@ def measure(seconds: float, rounds: int, size: int) -> dict[str, float]:
     figures["recompute_join_per_s"] = round(anew(lambda: join_anew(size), seconds / 4), 2)
     figures["recompute_count_per_s"] = round(anew(lambda: count_anew(size), seconds / 4), 2)
     figures["bytes_per_derived_fact"] = round(bytes_per_fact(graphs["random"]), 1)
-    return figures | measure_windows(seconds, rounds, size)
+    return figures | measure_windows(seconds, rounds, size) | measure_aggregates(seconds, rounds, size)
 
 
 def main() -> None:
