@@ -14,12 +14,12 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     42948  index/ dataspace/ relay/ server/
+core     43536  index/ dataspace/ relay/ server/
 groups    3717  relay/groups/ server/groups/
 topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4075  relay/archive/ relay/objects/ server/archiving/
 cluster   2628  relay/store/postgres/ server/cluster/
-hosting   3250  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
+hosting   3297  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1338  relay/backup/ server/copies/
 turns     1339  server/turns/ server/spaces/turns/ server/owners/publishers.py

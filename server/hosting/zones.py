@@ -51,7 +51,7 @@ class ZonesPart(SpacePart):
             self.before = self._noted.release
             self._say()
         if self._noted.release != VERSION:
-            self._hosted.note(with_zones(VERSION))
+            self._hosted.queue_note(with_zones(VERSION))
         self.is_busy = False
 
     def _say(self) -> None:

@@ -101,7 +101,7 @@ class LiteralReader(ExpressionReader):
     def _percent(self) -> int | float:
         self.blanks()
         at = self.position
-        given = self.value() if self.take(",") else None
+        given = self.value() if self.accept(",") else None
         if given.__class__ not in (int, float) or not 0 < given <= 100:
             raise self.error(
                 "percentile takes a value and a number above 0, up to 100: percentile($v, 95) (a record is"
@@ -113,7 +113,7 @@ class LiteralReader(ExpressionReader):
     def _order_of(self, name: str) -> Expression:
         """Reads what the values are ordered by of which an aggregate takes one."""
         self.blanks()
-        if not self.take(","):
+        if not self.accept(","):
             raise self.error(
                 f"{name} takes a value and what it is ordered by: {name}($v, $n), or {name}($v, $t) with at"
                 f' $t (a record is written "{name}"(…))'
