@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from dataspace.client.epochs.assembling import Assembler
-from dataspace.client.epochs.reopening import RESTARTS, follows_state, going_on
+from dataspace.client.epochs.reopening import RESTARTS, copied, follows_state, going_on
 from dataspace.client.epochs.tables import RowTable, StateTable
 from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.kernel.changes import EpochChanges
@@ -566,11 +566,6 @@ def _forget(session: ClientSession, number: int, wire: StreamWire) -> None:
     if session.has_stream(number, wire):
         session.drop_stream(number)
     session.budget.leave()
-
-
-def copied(error: DataspaceError) -> DataspaceError:
-    """Returns a copy of the error for one stream: other streams may raise the same one."""
-    return type(error)(*error.args)
 
 
 def _said(reason: Reason) -> str:

@@ -25,7 +25,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar
 
-from dataspace.client.epoch_streams import EpochStream, copied
+from dataspace.client.epoch_streams import EpochStream
+from dataspace.client.epochs.reopening import copied
 from dataspace.client.epochs.tables import KeyedTable, KeyForm, LiveChange, places_of
 from dataspace.client.observations import ABORT_SECONDS, Observing
 from dataspace.client.typed import RowType, is_row_class

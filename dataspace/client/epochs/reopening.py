@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from dataspace.errors import DataspaceError
 from dataspace.wire.observing import ObserveOptions
 
 RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
@@ -27,3 +28,8 @@ def going_on(options: ObserveOptions, newest: int | None, *, net: bool, restated
     snapshot = options.snapshot or restated
     as_of, identity = (None, "") if restated else (options.as_of, options.identity)
     return replace(options, snapshot=snapshot, after=None, as_of=as_of, net=False, identity=identity)
+
+
+def copied(error: DataspaceError) -> DataspaceError:
+    """Returns a copy of the error for one stream: other streams may raise the same one."""
+    return type(error)(*error.args)
