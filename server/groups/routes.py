@@ -156,13 +156,6 @@ def _json(answer: object) -> Response:
 
 ROUTES: Final = (
     Row(
-        "GET",
-        f"{IN_SPACE}/groups/{{group}}",
-        "a group and the jobs that it has, without taking any",
-        peek,
-        (*PARAMETERS, Parameter("most", "jobs that are shown, at most 10 000 (default 100)", kind="number")),
-    ),
-    Row(
         "POST",
         f"{IN_SPACE}/groups/{{group}}/take",
         "jobs of a group, which are the caller's for a while",
@@ -185,5 +178,12 @@ ROUTES: Final = (
         again,
         PARAMETERS,
         AGAIN,
+    ),
+    Row(
+        "GET",
+        f"{IN_SPACE}/groups/{{group}}",
+        "a group and the jobs that it has, without taking any",
+        peek,
+        (*PARAMETERS, Parameter("most", "jobs that are shown, at most 10 000 (default 100)", kind="number")),
     ),
 )

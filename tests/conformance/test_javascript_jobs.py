@@ -87,6 +87,34 @@ async def test_a_member_settles_each_job_once(http: str, tmp_path: Path) -> None
     ]
 
 
+FURTHER = """
+const space = await connect(url);
+const limits = { backoff: [500, 3_600_000], mostOut: 2, rate: 100, exclusive: true };
+const options = { key: "id", kinds: "+-!", priority: "id", ...limits };
+const jobs = await space.consume("task($id)", { group: "v", inFlight: 5, ...options }).ready;
+const claim = await space.assert(record("task", 1));
+const came = await jobs.take();
+await claim.retract();
+const went = await jobs.take();
+const peeked = await space.peek("v", { most: 1 });
+console.log(JSON.stringify([
+  [came.isEnding, came.isMessage, went.isEnding, went.isMessage, went.named],
+  [peeked.undone, peeked.jobs.length, peeked.jobs[0].state],
+  [peeked.options.backoffs.map(Number), peeked.options.most_out],
+]));
+await space.close();
+"""
+
+
+async def test_a_group_with_further_options_is_made_and_looked_at(http: str, tmp_path: Path) -> None:
+    told = await run(tmp_path, FURTHER, url=http)
+    assert told == [
+        [False, False, True, False, {"id": 1}],
+        [2, 1, "out"],
+        [[0.5, 3600], 2],
+    ]
+
+
 LATE = """
 const space = await connect(url);
 const late = await connect(url);

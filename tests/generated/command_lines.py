@@ -19,6 +19,7 @@ LINES: Final[dict[str, str]] = {
     "consume": "any($n) --group any --start held --exec true --count 1",
     "groups list": "",
     "groups out": "any",
+    "groups peek": "any",
     "groups pause": "any",
     "groups resume": "any",
     "groups alter": "any --attempts 3",

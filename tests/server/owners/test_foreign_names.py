@@ -155,6 +155,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
         for verb in ("done", "again", "dead", "extend")
         for epoch in (1, 2)
     ],
+    "peek": [({"group": "jobs"}, APART)],
     "groups": [({"group": "jobs"}, APART), ({"group": "jobs", "out": True}, APART)],
     "group-alter": [
         ({"group": "jobs", "what": what}, DENIED) for what in ("pause", "alter", "retry", "delete")

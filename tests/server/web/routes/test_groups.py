@@ -37,6 +37,11 @@ def test_jobs_are_taken_done_and_given_back(daemon: HttpDaemon) -> None:
     with dataspace.connect_blocking(daemon.url) as space:
         said: Any = space.request("groups", Map({"group": "work", "out": True}))
     assert all(re.fullmatch(r"request \d+\.\d+( of .+)?", each[4]) for each in said[0]["deliveries"])
+    seen = daemon.get(GROUP, most="2").json()
+    assert (seen["undone"], seen["out"], len(seen["jobs"]), seen["next_due"]) == (3, 3, 2, None)
+    shown = {name: seen["jobs"][1][name] for name in ("state", "kind", "captures", "attempts")}
+    assert shown == {"state": "out", "kind": "fact", "captures": {"n": 2, "what": "stay"}, "attempts": 0}
+    assert daemon.get("/v1/spaces/main/groups/none").problem()[:2] == (404, "no-group")
     first, second, third = [each["delivery"] for each in jobs]
     assert daemon.call("POST", f"{GROUP}/done", {"deliveries": [first, third]}).json()["epoch"] > 0
     refused = daemon.call("POST", f"{GROUP}/done", {"deliveries": [second, third]})
