@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dataspace import Map, Record, Refused, RemoteSpace
 from server.config.model import Config, Limits
 from server.config.principals import Quotas
 from server.daemon.serve import serve
+from server.logs import AUDIT
 from tests.server.groups.test_consuming import JOB, is_idle, job, number_of, take
 from tests.server.processes import DaemonProcess
 
@@ -131,6 +133,7 @@ async def test_what_is_tried_again_outlasts_the_daemon(daemon: DaemonProcess) ->
 async def test_a_group_with_too_many_dead_letters_is_paused(
     tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, AUDIT)
     limits = Limits(group_dead=1)
     (url,) = await nursery.start(serve, Config(("tcp:127.0.0.1:0",), tmp_path / "data", limits=limits))
     async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=2) as jobs:

@@ -1,4 +1,4 @@
-"""Jobs that wait for long leave their places in memory alone: the log keeps their rows, over starts as well."""
+"""Jobs that wait for long leave their places in memory alone: the log keeps their rows, also over starts."""
 
 from __future__ import annotations
 
