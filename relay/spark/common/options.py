@@ -24,6 +24,7 @@ from dataspace.wire.features import MAIN
 from relay.spark.common import parsing as values
 from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.parsing import First, Last, Malformed, Moment, OptionBag, Start, State
+from relay.spark.common.versions import check_limits
 
 CARRY_BYTES: Final = 256 * 1024
 """What a task may hand to the driver: some ten thousand rows of three columns."""
@@ -112,6 +113,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     (12,)
     """
     read = OptionBag(given, _KNOWN, "readStream")
+    check_limits(filter(read.has, _LIMITS))
     stores, topic = _stores(read), _topic(read)
     spaces = _spaces(read)
     peers = _peers(read, stores, spaces)
@@ -259,6 +261,9 @@ _ENDINGS: Final = ("endingEpoch", "endingTimestamp")
 _STATES: Final = ("asOfEpoch", "asOfTimestamp", "versionAsOf", "timestampAsOf")
 """Options that say the same in several ways; the last two are the names in Delta."""
 
+_LIMITS: Final = ("maxEpochsPerTrigger", "maxChangesPerTrigger")
+"""How much a micro-batch may be."""
+
 _SHARED: Final = (
     "url",
     "path",
@@ -292,8 +297,7 @@ _SOURCE: Final = (
 _KNOWN: Final = {
     "readStream": (
         *_SOURCE,
-        "maxEpochsPerTrigger",
-        "maxChangesPerTrigger",
+        *_LIMITS,
         "pollTimeout",
         "readerName",
         "failOnErasure",

@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -44,6 +43,7 @@ from index.patterns.text import ParseError, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
 from relay.spark.common.parsing import Malformed
+from relay.spark.common.versions import arrow_schema
 
 if TYPE_CHECKING:
     from relay.spark.common.where import Condition
@@ -283,7 +283,7 @@ def columns(
     whole = include_value or VALUE in schema.fieldNames()
     first = 1 if whole else 0  # the whole fact is captured before everything inside
     known = {name: (at, kind) for at, (name, kind) in enumerate(_captured(pattern), first)}
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema(schema)
     all_columns = [
         _own(field, arrow.field(field.name).type)
         if field.name in OWN

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
@@ -39,6 +38,7 @@ from dataspace.errors import DataspaceError, InternalError, Refused, UsageError
 from dataspace.faults import reach
 from relay.spark.common.connections import DaemonPeer, asked, lent
 from relay.spark.common.errors import plainly
+from relay.spark.common.versions import StreamArrowWriter
 from relay.spark.sink.facts import FactWriter
 from relay.spark.tuning.internals import spare_collections
 
@@ -56,7 +56,7 @@ OWNER: Final = "spark"
 """Whose the facts of a batch write are that names no writer."""
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(StreamArrowWriter):
     """What a streaming query writes with; Spark makes one for each batch, and others to commit it."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:

@@ -22,12 +22,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from dataspace.errors import UsageError
 from relay.spark.common.connections import DaemonPeer, asked, close_all
@@ -35,6 +29,12 @@ from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.common.frontiers import SourceFrontier
 from relay.spark.common.parsing import Moment
 from relay.spark.common.schema import EPOCH, Columns, columns
+from relay.spark.common.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from relay.spark.common.where import bounds, condition, kept
 from relay.spark.source import moments, offsets
 from relay.spark.source.erasures import check_erased
@@ -77,6 +77,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Sequence[SourceFrontier] | None = None
         self._seen: Sequence[SourceFrontier] = ()
         self._newest: Json | None = None
+        self._planned: Json | None = None
         self._riding: list[pa.RecordBatch] = []
         self._permitted = False
 
@@ -104,10 +105,16 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._watch.now()
 
     @plainly
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Returns the end of the next batch, or the start if nothing came within ``pollTimeout``."""
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
+        """Returns the end of the next batch, or the start if nothing came within ``pollTimeout``.
+
+        Before 4.2 Spark passes neither.  The start is then where the last plan ended, since a query that goes
+        on from a checkpoint begins with an empty plan at its newest offset; a new query has no plan yet.
+        """
         _end_on_sigterm()
         self._check_rights()
+        if start is None:
+            start = self._planned or self.initialOffset()
         self._look_for_spaces()
         here = [each or self._late(at) for at, each in enumerate(self._offsets(start))]
         now = self._seen = self._target or self._awaited(here)
@@ -134,6 +141,9 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the epochs of a batch, each daemon's apart, divided as ``minPartitions`` asks."""
         _end_on_sigterm()
         self._check_rights()
+        self._planned = end
+        if start == end:
+            return []
         spans = [
             SpanPartition(at, offsets.span(first or offsets.Offset(0, last.space), last), last.space)
             for at, (first, last) in enumerate(zip(self._offsets(start), self._offsets(end), strict=True))

@@ -19,7 +19,7 @@ from typing import Final
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader
 
-KNOWN: Final = ("4.3.",)
+KNOWN: Final = ("4.2.", "4.3.")
 """What the versions begin with for which this folder was written and tested."""
 
 log: Final = logging.getLogger("dataspace.spark")
@@ -28,8 +28,8 @@ log: Final = logging.getLogger("dataspace.spark")
 def is_known(version: str | None = None) -> bool:
     """True if the tuning was written for PySpark's internals of this version.
 
-    >>> is_known("4.3.0"), is_known("4.4.0"), is_known("4.30.1")
-    (True, False, False)
+    >>> [is_known(version) for version in ("4.1.4", "4.2.1", "4.3.0", "4.30.1", "4.4.0")]
+    [False, True, True, False, False]
     """
     if version is not None:
         return version.startswith(KNOWN)

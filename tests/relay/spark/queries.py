@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
+
+from relay.spark.common.versions import ADMITS
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -16,6 +20,9 @@ PATIENCE = 180.0
 """Seconds after which a test gives up; far above what any step takes."""
 
 Row = tuple[object, ...]
+
+limited = pytest.mark.skipif(not ADMITS, reason="this PySpark has no limits for Python sources")
+"""A test of what PySpark 4.2 brought: how much a micro-batch may be."""
 
 
 @dataclass

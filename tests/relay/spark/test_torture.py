@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.spark.common.versions import ADMITS
 from tests.relay.spark.cluster import Cluster, python_workers
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.wires import Traffic, Wire
@@ -40,9 +41,9 @@ class Size:
     batch_0: int
 
 
-ONE = Size(pieces=70, batch_0=26)
-TWO = Size(pieces=70, batch_0=26)
-"""The flow's size with one daemon, and with two that are read."""
+ONE = Size(pieces=70 if ADMITS else 30, batch_0=26)
+TWO = Size(pieces=70 if ADMITS else 48, batch_0=26)
+"""The flow's size with one daemon, and with two that are read; without limits all is one batch."""
 
 POINTS = ("spark-before-commit", "spark-after-commit") if ROUNDS else ("spark-after-commit",)
 """Whole programs die when all is staged and when all is published; other points of a batch, and the death of

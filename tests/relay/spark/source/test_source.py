@@ -12,8 +12,9 @@ from pyspark.errors import PySparkException
 
 from dataspace.client.bulk.client import BulkClient
 from index.values.values import Map
+from relay.spark.common.versions import ADMITS
 from tests.relay.spark.daemons import Daemon
-from tests.relay.spark.queries import PATIENCE, Seen, read, run_now, running, stream, until
+from tests.relay.spark.queries import PATIENCE, Seen, limited, read, run_now, running, stream, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,12 +158,14 @@ def test_batch_0_is_the_same_when_it_is_tried_again_later(
         until(lambda: not query.isActive)
     daemon.turn(f"+{label}(2)", f"-{label}(0)")
     again = Seen()
-    run_now(stream(spark, daemon.url, f"{label}($n:int)", startingEpoch=start), again, checkpoint())
+    for _ in range(1 if ADMITS else 2):  # older versions end with the batch that is tried again
+        run_now(stream(spark, daemon.url, f"{label}($n:int)", startingEpoch=start), again, checkpoint())
     assert again.batches[0] == failing.batches[0]
     begun = [(1, "insert")] if start == "latest" else [(0, "insert")]
     assert [row[:2] for row in again.rows] == [*begun, (2, "insert"), (0, "delete")]
 
 
+@limited
 def test_a_batch_holds_no_more_epochs_than_it_may(
     spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
 ) -> None:
@@ -175,6 +178,7 @@ def test_a_batch_holds_no_more_epochs_than_it_may(
     assert '"epoch":7' in str(query.lastProgress).replace(" ", "").replace("'", '"')
 
 
+@limited
 def test_a_batch_holds_no_more_changes_than_it_may_but_never_splits_an_epoch(
     spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
 ) -> None:
@@ -186,6 +190,7 @@ def test_a_batch_holds_no_more_changes_than_it_may_but_never_splits_an_epoch(
     assert [len(batch) for batch in seen.batches.values()] == [2, 5, 3]
 
 
+@limited
 def test_a_snapshot_comes_in_parts_and_a_query_that_failed_in_the_middle_goes_on(
     spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
 ) -> None:
@@ -215,6 +220,7 @@ def test_a_batch_may_be_read_in_several_partitions(spark: SparkSession, own_daem
     assert rows == read(spark, own_daemon.url, "p($n:int)") and len(rows) == 159
 
 
+@limited
 def test_a_named_reader_tells_the_daemon_how_far_it_has_come(
     spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
 ) -> None:
@@ -282,6 +288,7 @@ def test_a_query_outlives_the_daemon(spark: SparkSession, own_daemon: Daemon, ch
     assert [row[0] for row in seen.rows] == [1, 2]
 
 
+@limited
 def test_limits_and_offsets_step_over_numbers_that_a_crash_took(
     spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
 ) -> None:
