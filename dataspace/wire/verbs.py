@@ -237,6 +237,8 @@ VERBS: Final = {
                 "low": number(None),
                 "asserted": _FLAG,
                 "owners": _FLAG,
+                "bytes": number(None, 0),
+                "counted": _FLAG,
             },
         ),
         RequestVerb(

@@ -18,7 +18,7 @@ from relay.archive.columns import exact_changes
 from relay.archive.manifest import ArchivedState
 from relay.archive.states import nearest_state
 from relay.log.cursors import Cursors
-from relay.log.segments import Segment
+from relay.log.segments import Extent, Segment
 
 
 class ReadArchive:
@@ -83,20 +83,19 @@ class ReadArchive:
         contents = map(self.archive.content, state.files)
         return state.epoch, [value for each in contents for *_, value in exact_changes(each)]
 
-    def within(self, after: int, upto: int, changes: int) -> int:
-        """Returns the last epoch of (after, upto] that ends no later than so many changes after ``after``.
+    def within(self, after: int, upto: int, changes: int, size: int | None = None) -> tuple[int, int]:
+        """Returns the last epoch of (after, upto] within so many changes and bytes after ``after``.
 
-        At least one epoch that changes something.  Reads one range; O(ranges + its changes).
+        As that of a log.  Reads one range; O(ranges + its changes).
         """
-        last, seen = after, 0
+        extent = Extent(after, changes, size)
         for range_ in self.archive.ranges(after, upto):
-            if range_.first > after and range_.last <= upto and seen + range_.changes <= changes:
-                last, seen = range_.last, seen + range_.changes
+            if range_.first > after and range_.last <= upto and extent.admits(range_.changes, range_.bytes):
+                extent.add(range_.last, range_.changes, range_.bytes)
                 continue
-            for segment in self.segments(last, min(upto, range_.last)):
-                for number, _, counts, _, _ in segment.rows_after(last, min(upto, range_.last)):
-                    if seen and seen + sum(counts) > changes:
-                        return last
-                    last, seen = number, seen + sum(counts)
-            last = min(upto, range_.last)
-        return upto
+            end = min(upto, range_.last)
+            for segment in self.segments(extent.last, end):
+                if not extent.take(segment, end):
+                    return extent.last, extent.changes
+            extent.last = end
+        return upto, extent.changes

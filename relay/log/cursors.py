@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from hashlib import blake2b
@@ -304,10 +304,21 @@ class StateShares:
         """Returns the place of the first row with a number, or a higher one."""
         return bisect_left(range(self._count), number, key=self._number)
 
-    def upto(self, low: int, most: int) -> int:
-        """Returns the number below which there are at most so many rows from ``low`` on, but at least one."""
+    def _end(self, at: int) -> int:
+        """Returns how many bytes the rows up to a place are, that row included."""
+        return int.from_bytes(self._ends.part(8 * at, 8 * at + 8), sys.byteorder)
+
+    def upto(self, low: int, most: int, size: int | None = None) -> int:
+        """Returns the number below which there are at most so many rows from ``low`` on, but at least one.
+
+        With ``size``, rows of at most so many bytes, packed.
+        """
         first = self._first(low)
         end = first + most
+        if size is not None:
+            begin = self._end(first - 1) if first else 0
+            fitting = bisect_right(range(self._count), begin + size, lo=first, key=self._end)
+            end = min(end, max(first + 1, fitting))
         if end < len(self) and self._number(end) == self._number(first):
             end = self._first(self._number(end) + 1)
         return self._number(end) if end < len(self) else NUMBERS

@@ -25,7 +25,7 @@ from relay.log.archived import ArchivedEpochs
 from relay.log.chain import READ_BYTES, Chain
 from relay.log.cursors import Cursors
 from relay.log.notes import Note, Registers
-from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
+from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Extent, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_head
 from relay.store.errors import LogDamaged, closed_on_failure
 from relay.store.header import Header, check_format, refuse, unsealed
@@ -296,18 +296,17 @@ class LogReader(StoreReader[LogTables]):
                 break
         return found
 
-    def within(self, after: int, upto: int, changes: int) -> int:
-        """Returns the last epoch of (after, upto] that ends no later than so many changes after ``after``.
+    def within(self, after: int, upto: int, changes: int, size: int | None = None) -> tuple[int, int]:
+        """Returns the last epoch of (after, upto] within so many changes and bytes after ``after``.
 
-        At least one epoch that changes something, however large it is.  O(changes).  Raises as ``read``.
+        And how many changes there are up to it.  At least one epoch that changes something, however large it
+        is (see ``Extent``).  O(changes).  Raises as ``read``.
         """
-        last, seen = after, 0
+        extent = Extent(after, changes, size)
         for segment in self.segments(after, upto):
-            for number, _, counts, _, _ in segment.rows_after(after, upto):
-                if seen and seen + sum(counts) > changes:
-                    return last
-                last, seen = number, seen + sum(counts)
-        return upto
+            if not extent.take(segment, upto):
+                return extent.last, extent.changes
+        return upto, extent.changes
 
     def check_retained(self, after: int) -> None:
         """Raises ``Refused`` for an epoch whose successors are not all retained, here or in the archive."""

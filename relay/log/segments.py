@@ -224,6 +224,43 @@ class Segment:
         return unpack_own(whole)  # type: ignore[return-value]  # what encode has packed
 
 
+class Extent:
+    """How far a reader goes at once: at most so many changes and bytes, but at least one epoch with changes.
+
+    ``size`` is in bytes of segments' bodies, None for any.  Of a segment of which not all epochs are taken,
+    each change counts as many bytes as the others.
+    """
+
+    __slots__ = ("_bytes", "_most", "_size", "changes", "last")
+
+    def __init__(self, after: int, most: int, size: int | None) -> None:
+        self.last = after
+        self.changes = 0
+        self._bytes = 0
+        self._most = most
+        self._size = size
+
+    def admits(self, changes: int, size: int) -> bool:
+        """True if so much more is within the bounds."""
+        return self.changes + changes <= self._most and (
+            self._size is None or self._bytes + size <= self._size
+        )
+
+    def add(self, last: int, changes: int, size: int) -> None:
+        """Adds all epochs up to one."""
+        self.last, self.changes, self._bytes = last, self.changes + changes, self._bytes + size
+
+    def take(self, segment: Segment, upto: int) -> bool:
+        """Adds epochs of a segment up to one; False once the next epoch is beyond the bounds."""
+        for number, _, counts, _, _ in segment.rows_after(self.last, upto):
+            changes = sum(counts)
+            size = len(segment.body) * changes // max(1, segment.changes)
+            if self.changes and not self.admits(changes, size):
+                return False
+            self.add(number, changes, size)
+        return True
+
+
 # -- epochs -------------------------------------------------------------------------------------------
 
 

@@ -137,7 +137,8 @@ async def _frontier(reader: Peer, arguments: Arguments) -> Value:
 async def _within(reader: Peer, arguments: Arguments) -> Value:
     """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first.
 
-    With ``as_of``, the number below which a share of the state has as many rows.
+    And at most ``bytes`` of the log; with ``counted``, how many changes there are as well.  With ``as_of``,
+    the number below which a share of the state has as many rows.
     """
     if arguments["as_of"] is not None:
         return await _within_state(reader, arguments)
@@ -145,15 +146,16 @@ async def _within(reader: Peer, arguments: Arguments) -> Value:
     reader.permit.check_reads()
     TABLE["within"].need(arguments, "after", "upto")
     upto = min(arguments["upto"], hosted.commits.durable)
-    asked = partial(hosted.log.within, arguments["after"], upto, arguments["changes"])
+    asked = partial(hosted.log.within, arguments["after"], upto, arguments["changes"], arguments["bytes"])
     async with reader.work() as work:
-        return await work.read(asked, far=hosted.log.may_wait)
+        extent: tuple[int, int] = await work.read(asked, far=hosted.log.may_wait)
+    return extent if arguments["counted"] else extent[0]
 
 
 async def _within_state(reader: Peer, arguments: Arguments) -> Value:
     """Returns the number below which the rows of a state, from ``low`` on, are at most ``changes``."""
     TABLE["within"].need(arguments, "low")
-    low, most = arguments["low"], max(1, arguments["changes"])
+    low, most, size = arguments["low"], max(1, arguments["changes"]), arguments["bytes"]
     request = read_request(
         Map(
             {
@@ -169,7 +171,7 @@ async def _within_state(reader: Peer, arguments: Arguments) -> Value:
     hosted = reader.hosted
     replay = await from_log(hosted, request, column_replay(request))
     async with reader.work() as work:
-        return await work.read(lambda: replay.shares().upto(low, most), far=True)
+        return await work.read(lambda: replay.shares().upto(low, most, size), far=True)
 
 
 async def _acknowledge(reader: Peer, arguments: Arguments) -> Value:

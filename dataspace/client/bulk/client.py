@@ -221,10 +221,21 @@ class BulkClient:
             raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
         return answer["at"]  # type: ignore[return-value]  # as just checked
 
-    def within(self, after: int, upto: int, changes: int) -> int:
-        """Returns the last epoch of (after, upto] that no more than ``changes`` lead to, but at least one."""
-        answer = self._ask("within", {"after": after, "upto": upto, "changes": changes})
+    def within(self, after: int, upto: int, changes: int, size: int | None = None) -> int:
+        """Returns the last epoch of (after, upto] that no more than ``changes`` lead to, but at least one.
+
+        With ``size``, no more than so many bytes of the log as well.
+        """
+        bound = {} if size is None else {"bytes": size}
+        answer = self._ask("within", {"after": after, "upto": upto, "changes": changes, **bound})
         return int(answer)  # type: ignore[arg-type]  # a number, by WIRE.md
+
+    def counted(self, after: int, upto: int, most: int) -> int:
+        """Returns how many changes there are in (after, upto], or more than ``most`` if there are more."""
+        answer = self._ask("within", {"after": after, "upto": upto, "changes": most, "counted": True})
+        assert isinstance(answer, tuple)  # by WIRE.md
+        last, changes = answer
+        return int(changes) if last == upto else most + 1  # type: ignore[arg-type]  # numbers, by WIRE.md
 
     def acknowledge(self, reader: str, epoch: int) -> int:
         """Acknowledges all epochs up to one for a named reader, so that the log need not keep them.

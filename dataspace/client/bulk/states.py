@@ -10,16 +10,24 @@ from index.values.values import Map, Value
 
 
 def share_end(
-    link: BulkClient, pattern: Value, as_of: int, part: tuple[int, int], *, traced: tuple[bool, bool]
+    link: BulkClient,
+    pattern: Value,
+    as_of: int,
+    part: tuple[int, int],
+    *,
+    traced: tuple[bool, bool],
+    size: int | None = None,
 ) -> int:
     """Returns the end of a ``share`` for ``columns``: ``NUMBERS`` if the state has no more rows.
 
-    ``part`` is the number that it begins with, and the most rows; it has one at least.  ``traced`` says
+    ``part`` is the number that it begins with, and the most rows; it has one at least.  With ``size`` they
+    are of at most so many bytes.  ``traced`` says
     whether it will be read with ``asserted`` and with ``owners``, so that the daemon prepares the state once.
     """
     low, rows = part
     asserted, owners = traced
     said: dict[str, Value] = {"pattern": pattern, "as_of": as_of, "low": low, "changes": rows}
+    said |= {} if size is None else {"bytes": size}
     said |= {name: True for name, wanted in (("asserted", asserted), ("owners", owners)) if wanted}
     return int(link.request("within", said))  # type: ignore[arg-type]  # a number, by WIRE.md
 

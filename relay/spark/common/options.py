@@ -31,11 +31,20 @@ CARRY_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class BatchThreshold:
+    """What makes a micro-batch: so many changes of one daemon, or so many seconds after the last batch."""
+
+    changes: int
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOptions:
     """How a streaming query reads: the daemons, the pattern, the beginning, and the amount at a time.
 
     ``starts`` are as many as ``peers``.  ``max_changes`` counts all changes of the space, whatever the
-    pattern.  ``spaces`` are their names where the option gives some, for each store the same.
+    pattern, and so do ``max_bytes`` and ``least``.  ``spaces`` are their names where the option gives some,
+    for each store the same.
     """
 
     peers: tuple[DaemonPeer, ...]
@@ -45,6 +54,8 @@ class StreamOptions:
     starts: tuple[Start, ...]
     max_epochs: int | None
     max_changes: int | None
+    max_bytes: int | None
+    least: BatchThreshold | None
     partitions: int
     reader: str | None
     include_value: bool
@@ -133,6 +144,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         starts=read.value(beginning, partial(by_peer, start), starts),
         max_epochs=read.value("maxEpochsPerTrigger", values.count, None),
         max_changes=read.value("maxChangesPerTrigger", values.count, None),
+        max_bytes=read.value("maxBytesPerTrigger", values.size, None),
+        least=_least(read),
         partitions=read.value("minPartitions", values.count, 1),
         reader=_reader(read, peers),
         fail_on_erasure=read.value("failOnErasure", values.flag, True),
@@ -199,7 +212,11 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     if template is not None and label is not None:
         raise UsageError("template and label both say what a row becomes: give one of them")
     if template is None and label is None:
-        raise UsageError("a sink needs either a template such as 'airborne($origin, $n)' or a label")
+        raise UsageError(
+            "a sink needs either a template such as 'airborne($origin, $n)' or a label; in SQL, with "
+            "INSERT INTO t WITH (url '…', template '…') VALUES …, for a table with columns: Spark passes on "
+            "no option of CREATE TABLE"
+        )
     application, version = read.text("txnAppId"), read.value("txnVersion", values.epoch, None)
     if (application is None) != (version is None):
         there, missing = ("txnVersion", "txnAppId") if application is None else ("txnAppId", "txnVersion")
@@ -261,8 +278,14 @@ _ENDINGS: Final = ("endingEpoch", "endingTimestamp")
 _STATES: Final = ("asOfEpoch", "asOfTimestamp", "versionAsOf", "timestampAsOf")
 """Options that say the same in several ways; the last two are the names in Delta."""
 
-_LIMITS: Final = ("maxEpochsPerTrigger", "maxChangesPerTrigger")
-"""How much a micro-batch may be."""
+_LIMITS: Final = (
+    "maxEpochsPerTrigger",
+    "maxChangesPerTrigger",
+    "maxBytesPerTrigger",
+    "minChangesPerTrigger",
+    "maxTriggerDelay",
+)
+"""How much a micro-batch may be, and must be."""
 
 _SHARED: Final = (
     "url",
@@ -368,7 +391,7 @@ def default_option() -> str:
 def _topic(read: OptionBag) -> str | None:
     """The topic that is read, if it is not the space; it has no states, and no changes to be counted."""
     topic = read.text("topic")
-    for name in (*_STATES, "maxChangesPerTrigger"):
+    for name in (*_STATES, *_LIMITS[1:]):
         if topic is not None and read.has(name):
             raise UsageError(f"option {name} is about the facts of a space, and topic {topic} has items")
     for name, other in (("startingTimestamp", "startingEpoch"), ("endingTimestamp", "endingEpoch")):
@@ -378,6 +401,21 @@ def _topic(read: OptionBag) -> str | None:
                 f"give {other}, such as [12]"
             )
     return topic
+
+
+def _least(read: OptionBag) -> BatchThreshold | None:
+    """What a micro-batch waits for."""
+    changes = read.value("minChangesPerTrigger", values.count, None)
+    if changes is None:
+        if read.has("maxTriggerDelay"):
+            raise UsageError(
+                "option maxTriggerDelay says how long minChangesPerTrigger may delay a batch: give that too"
+            )
+        return None
+    most = read.value("maxChangesPerTrigger", values.count, None)
+    if most is not None and most < changes:
+        raise UsageError(f"minChangesPerTrigger {changes} is more than maxChangesPerTrigger {most}")
+    return BatchThreshold(changes, read.value("maxTriggerDelay", values.seconds, 900.0))
 
 
 def _archive(read: OptionBag) -> tuple[str, str]:

@@ -60,9 +60,15 @@ _OF_A_TABLE: Final = "option."
 """What Spark puts before the names of the options of a table of its catalog."""
 
 _NO_SCHEMA: Final = (
-    "CREATE TABLE … USING dataspace hands none of its options to a Python source (Spark 4.3): use "
+    "CREATE TABLE … USING dataspace hands none of its options to a Python source: use "
     "CREATE TEMPORARY VIEW … USING dataspace OPTIONS (…); or give the table its columns, and the options to "
-    "each query of it: SELECT … FROM t WITH (url '…', pattern '…')"
+    "each query of it: SELECT … FROM t WITH (url '…', pattern '…'), and INSERT INTO t WITH (url '…', "
+    "template '…') …"
+)
+
+
+_NO_VIEW: Final = (
+    "; in SQL a view only reads: write with INSERT INTO t WITH (url '…', template '…') … for a table t"
 )
 
 
@@ -126,7 +132,8 @@ def _unknown(name: str, known: Mapping[str, Sequence[str]], verbs: Sequence[str]
     for other, names in known.items():
         for each in names:
             if each.lower() == name.lower():
-                return f"option {each} is one of dataspace {other}, unknown to {verb_names} {listed}"
+                of_view = _NO_VIEW if verbs == ("write",) and other != "write" else ""
+                return f"option {each} is one of dataspace {other}, unknown to {verb_names} {listed}{of_view}"
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     hint = f"; did you mean {folded[near[0]]}?" if near else ""
     return f"option {name} is unknown to dataspace {verb_names}{hint} {listed}"
@@ -208,6 +215,18 @@ def time(text: str) -> tuple[int, ...] | None:
     if not re.fullmatch(r"\[\s*\d{1,18}(\s*,\s*\d{1,18})*\s*\]", text):
         return None
     return tuple(json.loads(text))
+
+
+def size(text: str) -> int:
+    """Bytes, as Spark writes them.
+
+    >>> size("500000"), size("64m"), size("1 GB")
+    (500000, 67108864, 1073741824)
+    """
+    found = re.fullmatch(r"(\d{1,15})\s*([kmg]?)b?", text.lower())
+    if found is None or not int(found[1]):
+        raise ValueError("numbers of bytes from 1 on, also with a unit, as 64m")
+    return int(found[1]) << 10 * " kmg".index(found[2] or " ")
 
 
 def by_peer(names: tuple[str, ...], meaning: Callable[[str], T], text: str) -> tuple[T, ...]:

@@ -45,15 +45,15 @@ class StateDivider:
     columns: Columns
     now: SourceFrontier
 
-    def end(self, at: int, low: int, rows: int) -> int:
+    def end(self, at: int, low: int, rows: int, size: int | None = None) -> int:
         """Returns the number up to which at most so many rows of a state are, from ``low`` on; at least one.
 
-        ``NUMBERS`` if there are no more.
+        With ``size``, rows of at most so many bytes.  ``NUMBERS`` if there are no more.
         """
         peer, bound = self.peer, self.options.connect_timeout
         if not is_archived(peer, at, self.now):
             try:
-                return asked(peer, bound, partial(self._asked, at=at, low=low, rows=rows))
+                return asked(peer, bound, partial(self._asked, at=at, low=low, rows=rows, size=size))
             except Refused as refusal:
                 if refusal.code != "epoch-gone" or not peer.archive:
                     raise
@@ -61,12 +61,12 @@ class StateDivider:
         from relay.spark.cold.shares import archived_shares
 
         cold = planned_archive(peer, bound, self.now.space).upto(at)
-        return archived_shares(cold, at, self.columns).upto(low, rows)
+        return archived_shares(cold, at, self.columns).upto(low, rows, size)
 
-    def _asked(self, link: BulkClient, *, at: int, low: int, rows: int) -> int:
+    def _asked(self, link: BulkClient, *, at: int, low: int, rows: int, size: int | None) -> int:
         columns = self.columns
         traced = columns.asserted, columns.owned
-        return share_end(link, columns.pattern, at, (low, rows), traced=traced)
+        return share_end(link, columns.pattern, at, (low, rows), traced=traced, size=size)
 
     def divided(self, span: Span, count: int) -> list[Span]:
         """Returns the state of a span in up to ``count`` parts, and then its epochs if there are some.

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from dataspace.errors import UsageError
+from dataspace.wire.observing import NUMBERS
 from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.common.frontiers import SourceFrontier
@@ -37,12 +38,13 @@ from relay.spark.common.versions import (
 )
 from relay.spark.common.where import bounds, condition, kept
 from relay.spark.source import moments, offsets
+from relay.spark.source.admission import BatchAdmission, waits, within
 from relay.spark.source.erasures import check_erased
 from relay.spark.source.frontiers import FrontierWatch, together
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
 from relay.spark.source.shares import StateDivider
-from relay.spark.source.spaces import names_of
+from relay.spark.source.spaces import names_of, source_name
 from relay.spark.source.tasks import Task, rows
 from relay.spark.tuning import internals
 from relay.spark.tuning.internals import carrier, spare_collections
@@ -80,6 +82,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: Json | None = None
         self._riding: list[pa.RecordBatch] = []
         self._permitted = False
+        self._admission = BatchAdmission(options.least, options.connect_timeout)
 
     @plainly
     def initialOffset(self) -> Json:
@@ -96,7 +99,9 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Returns that there is a limit: Spark has none in epochs, so a limit of rows stands for ours."""
         options = self._options
-        limit = options.max_epochs or options.max_changes
+        limit = options.max_epochs or options.max_changes or options.max_bytes
+        if limit is None and options.least is not None:
+            limit = options.least.changes
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @plainly
@@ -122,19 +127,25 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             [offsets.Offset(max(f.epoch, at.epoch), f.space) for f, at in zip(now, here, strict=True)]
         )
         limited = isinstance(limit, ReadMaxRows)
+        if limited and self._target is None and not self._admission.admits(self._options.peers, here, now):
+            return start
         end = [
             self._following(peer, at, there, limited=limited)
             for peer, at, there in zip(self._options.peers, here, now, strict=True)
         ]
         if end == here:
             return start
+        self._admission.begun()
         if not self._options.fail_on_erasure:
             end = [replace(each, erased=there.erased) for each, there in zip(end, now, strict=True)]
         return self._place(end)
 
     def reportLatestOffset(self) -> Json | None:
-        """Returns the newest epoch that was seen; no request, since Spark asks after every batch."""
-        return self._newest
+        """Returns the newest epoch that was seen, for the query's progress, and what is read there.
+
+        No request, since Spark asks after every batch.  Spark itself names a Python source by a Java class.
+        """
+        return None if self._newest is None else {"source": source_name(self._options), **self._newest}
 
     @plainly
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
@@ -263,14 +274,14 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets.tolerate(loss, fail=options.fail_on_loss)
             here = offsets.anew(here, now)
         pending = here.pending
-        if limited and options.max_changes is not None and pending is not None and pending.kind == "snapshot":
+        bounded = limited and not options.max_changes is options.max_bytes is None
+        if bounded and pending is not None and pending.kind == "snapshot":
             state = StateDivider(peer, options, self._columns, now)
-            return offsets.within_state(here, state.end(pending.epoch, pending.low, options.max_changes))
+            rows, size = options.max_changes or NUMBERS, options.max_bytes
+            return offsets.within_state(here, state.end(pending.epoch, pending.low, rows, size))
         end = offsets.following(here, now, options.max_epochs if limited else None)
-        if limited and options.max_changes is not None and end.epoch > here.reached + 1:
-            most = options.max_changes
-            upto = within(peer, options, here, end.epoch, most)
-            end = replace(end, epoch=upto)
+        if bounded and end.epoch > here.reached + 1:
+            end = replace(end, epoch=within(peer, options, here, end.epoch))
         return end
 
     def _has_seen(self, parts: Sequence[SpanPartition]) -> bool:
@@ -284,9 +295,10 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[SourceFrontier]:
         """The frontiers as soon as one is past ``here``, or after ``pollTimeout``."""
-        timeout = self._options.poll_timeout if all(map(_waits, here)) else 0.0
-        after = [each.reached for each in here]
-        return self._watch.beyond(after, lambda at, now: _is_news(here[at], now), timeout)
+        timeout = self._options.poll_timeout if all(map(waits, here)) else 0.0
+        timeout = min(timeout, self._admission.left)
+        after = [max(each.reached, self._admission.seen(at, each)) for at, each in enumerate(here)]
+        return self._watch.beyond(after, lambda at, now: _is_news(here[at], now, after[at]), timeout)
 
 
 _Carrier = carrier(ChangesStream)
@@ -295,13 +307,8 @@ LOOK_SECONDS: Final = 10.0
 """Seconds between two looks for spaces that a pattern finds."""
 
 
-def _waits(here: offsets.Offset) -> bool:
-    """Whether the next batch needs news: a snapshot is one even when nothing follows it."""
-    return here.pending is None or here.pending.kind == "after"
-
-
-def _is_news(here: offsets.Offset, now: SourceFrontier) -> bool:
-    return not _waits(here) or now.epoch > here.reached or now.space != here.space
+def _is_news(here: offsets.Offset, now: SourceFrontier, seen: int) -> bool:
+    return not waits(here) or now.epoch > seen or now.space != here.space
 
 
 def _end_on_sigterm() -> None:
@@ -516,18 +523,6 @@ def frontier(
     if peer.url:
         return archives.widened(peer, bound, now, after)
     return archives.archived_frontier(peer, bound, after, timeout)
-
-
-def within(peer: DaemonPeer, options: StreamOptions, here: offsets.Offset, upto: int, changes: int) -> int:
-    """The last epoch up to ``upto`` that so many changes lead to, but at least one epoch."""
-    bound = options.connect_timeout
-    if peer.archive:
-        from relay.spark.cold import archives  # as above
-
-        cold = archives.archive_of(peer, bound, here.space)
-        if cold is not None and here.reached < cold.archive.upto:
-            return cold.log.within(here.reached, min(upto, cold.archive.upto), changes)
-    return asked(peer, bound, lambda link: link.within(here.reached, upto, changes))
 
 
 EPOCHS: Final = 256

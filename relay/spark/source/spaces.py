@@ -93,3 +93,16 @@ def _for_all(given: Sequence[T], peers: Sequence[DaemonPeer]) -> tuple[T, ...]:
     if any(each != given[0] for each in given):
         raise UsageError("option spaces has a pattern: give one epoch for all of its spaces")
     return (given[0],) * len(peers)
+
+
+def source_name(options: StreamOptions) -> str:
+    """Returns what a stream reads, for people.
+
+    >>> from relay.spark.common.options import stream_options
+    >>> source_name(stream_options({"pattern": "p( $n )", "url": "tcp://127.0.0.1:7377"}))
+    'p( $n ) of main at tcp://127.0.0.1:7377'
+    """
+    spaces = dict.fromkeys([peer.space for peer in options.peers])
+    places = dict.fromkeys([peer.url or peer.archive for peer in options.peers])
+    topic = f"topic {options.topic}, " if options.topic is not None else ""
+    return f"{topic}{options.pattern} of {', '.join(spaces)} at {', '.join(places)}"

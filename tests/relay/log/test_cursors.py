@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
+from dataspace.codec import pack
 from dataspace.wire.observing import NUMBERS
 from index.errors import InternalError
 from index.values.values import Value, key, keys
@@ -86,6 +87,14 @@ def test_shares_have_one_order_whatever_the_order_before(
             assert len(places) > 0 or not rows
             low, seen = high, places.stop
         assert seen == len(rows)
+    for size in (1, 20, 1000) if not few else ():
+        low, sizes = 0, [len(pack(row)) for row in made.rows(whole)]
+        while low < NUMBERS:
+            high = made.upto(low, len(rows) + 1, size)
+            places = made.places(low, high)
+            assert len(places) <= 1 or sum(sizes[places.start : places.stop]) <= size
+            assert places.stop == len(rows) or sum(sizes[places.start : places.stop + 1]) > size
+            low = high
 
 
 class Few:

@@ -499,3 +499,34 @@ def test_the_epoch_of_a_time_is_the_newest_made_by_then(log: Log, together: int)
         append(log, *epochs[start : start + together])
     for time in range(50):
         assert log.epoch_at(time) == max([0, *[number for number, at in made if at <= time]])
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.data())
+def test_a_reader_is_told_how_far_so_many_changes_and_bytes_lead(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    """Some epochs are in one segment, in which each change counts alike; an epoch may have none."""
+    with TemporaryDirectory() as folder, closing(Log.open(Path(folder))) as log:
+        made = [epoch(at, *[flight(at * 10 + each) for each in range(n)]) for at, n in enumerate(sizes, 1)]
+        group = data.draw(st.integers(1, 4))
+        for at in range(0, len(made), group):
+            append(log, *made[at : at + group])
+        after = data.draw(st.integers(0, len(made) - 1))
+        upto = data.draw(st.integers(after, len(made)))
+        most = data.draw(st.integers(0, 20))
+        size = data.draw(st.none() | st.integers(0, 3000))
+        last, changes, taken = after, 0, 0
+        for segment in log.segments(after, upto):
+            inside = [at for at in range(segment.first, segment.last + 1) if after < at <= upto]
+            for at in inside:
+                more = len(segment.body) * sizes[at - 1] // max(1, segment.changes)
+                beyond = changes + sizes[at - 1] > most or (size is not None and taken + more > size)
+                if changes and beyond:
+                    break
+                last, changes, taken = at, changes + sizes[at - 1], taken + more
+            else:
+                continue
+            break
+        else:
+            last = upto
+        assert log.within(after, upto, most, size) == (last, changes)

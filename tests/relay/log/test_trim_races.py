@@ -40,7 +40,7 @@ def _replay(log: Log) -> list[int]:
 
 
 def _within(log: Log) -> list[int]:
-    return list(range(AFTER + 1, log.within(AFTER, LAST, 1000) + 1))
+    return list(range(AFTER + 1, log.within(AFTER, LAST, 1000)[0] + 1))
 
 
 def _columns(log: Log) -> list[int]:

@@ -1,4 +1,4 @@
-"""Spark's files as tests use them, in a folder of the environment that is there for all runs.
+"""Spark's files as tests use them, in a folder of the environment for each version, there for all runs.
 
 It is PySpark's installation but for the zip of pyspark, which every new process of Python would unpack.
 Without it they import what is installed, in a third of the time; each query starts two or three.  What they
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyspark
+import pytest
 
-HOME: Final = Path(sys.prefix) / "spark"
+HOME: Final = Path(sys.prefix) / "spark" / pyspark.__version__
 CLASSES: Final = HOME / "classes.jsa"
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of Java for programs that end soon: they take half the CPU time to start."""
@@ -46,6 +47,8 @@ def made() -> Path:
     (new / "python" / "lib").mkdir(parents=True)
     for archive in (installed / "python" / "lib").glob("py4j-*.zip"):
         (new / "python" / "lib" / archive.name).symlink_to(archive)
+    if installed.parent != Path(pytest.__file__).parents[1]:  # another PySpark, in front of what is installed
+        (new / "python" / "lib" / "pyspark.zip").symlink_to(installed.parent)  # as Python can import from
     try:
         new.rename(HOME)
     except OSError:  # another process was first

@@ -37,6 +37,18 @@ def test_views_and_queries_with_options_read_and_a_table_says_what_works(
     try:
         with pytest.raises(PySparkException, match=r"option pattern is missing.*WITH \(pattern"):
             rows(f"SELECT * FROM t2_{label}")
+        with pytest.raises(PySparkException, match=r"a sink needs .* INSERT INTO t WITH \(url .*, template"):
+            spark.sql(f"INSERT INTO t2_{label} VALUES ('Carol', 'hall')")
+        spark.sql(
+            f"CREATE TEMPORARY VIEW two_{label} (who STRING, room STRING) USING dataspace OPTIONS ({options})"
+        )
+        with pytest.raises(
+            PySparkException, match=r"option pattern is one of .* a view only reads: write with"
+        ):
+            spark.sql(f"INSERT INTO two_{label} VALUES ('Carol', 'hall')")
+        writes = f"INSERT INTO t2_{label} WITH (url '{daemon.url}', template '{label}w($who, $room)')"
+        spark.sql(f"{writes} VALUES ('Carol', 'hall')")
+        assert daemon.facts(f"{label}w($who, $room)") == [("Carol", "hall")]
         then = f"SELECT * FROM t2_{label} WITH ({options}, asOfEpoch '{first}')"
         assert rows(then) == [("Alice", "hall")]
     finally:

@@ -73,7 +73,7 @@ def test_an_empty_plan_at_the_end_of_a_first_batch_reads_no_state(own_daemon: Da
     assert "from" in end and list(reader.partitions(end, end)) == []
 
 
-@pytest.mark.parametrize("name", ["maxEpochsPerTrigger", "maxChangesPerTrigger"])
+@pytest.mark.parametrize("name", ["maxEpochsPerTrigger", "maxBytesPerTrigger", "minChangesPerTrigger"])
 def test_limits_are_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "ADMITS", False)
     with pytest.raises(UsageError, match=rf"^option {name} needs PySpark 4\.2: .* has no limits"):

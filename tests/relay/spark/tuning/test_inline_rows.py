@@ -120,6 +120,7 @@ def test_the_lag_shows_in_the_progress(
     newest = [str(each["sources"][0]["latestOffset"]) for each in query.recentProgress]
     assert [epoch_of(end) for end in ends[:3]] == [1, 2, 3]
     assert [epoch_of(each) for each in newest[:3]] == [3, 3, 3]
+    assert f"{PATTERN} of main at {own_daemon.url}" in newest[0], "Spark itself names a class"
 
 
 def epoch_of(offset: str) -> int:
