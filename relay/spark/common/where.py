@@ -129,7 +129,10 @@ def _mask(of: Condition, batch: pa.RecordBatch) -> Any:
     match of:
         case Compared(column, sign, literal):
             values = batch.column(column)
-            mask = _FUNCTIONS[sign](compute)(values, pa.scalar(literal, values.type))
+            kind = (
+                pa.int64() if pa.types.is_integer(values.type) else values.type
+            )  # it may be beyond smaller ones
+            mask = _FUNCTIONS[sign](compute)(values, pa.scalar(literal, kind))
             if sign in (">", ">=") and pa.types.is_floating(values.type):
                 return compute.or_(mask, compute.is_nan(values))  # of which Arrow says false
             return mask

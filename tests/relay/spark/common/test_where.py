@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
+from pyspark.sql.types import ByteType, StructField, StructType
 
 from dataspace.errors import UsageError
 from relay.spark.common.schema import EPOCH, inferred
@@ -90,6 +91,15 @@ def inverted(one: bool | None) -> bool | None:
 def test_a_comparison_is_that_of_sql(text: str, truth: Truth) -> None:
     assert chosen(text) == [row for row in ROWS if truth(row)]
     assert chosen(f"not ({text})") == [row for row in ROWS if truth(row) is False]
+
+
+@pytest.mark.parametrize("beyond", [128, 1 << 31, (1 << 63) - 1])
+def test_a_number_beyond_a_small_column_is_compared(beyond: int) -> None:
+    schema = StructType([StructField("y", ByteType())])
+    some = pa.RecordBatch.from_arrays([pa.array([None, -128, 127], pa.int8())], names=["y"])
+    assert kept(condition(f"y < {beyond}", schema), some).num_rows == 2
+    assert kept(condition(f"y >= -{beyond} and y <> {beyond}", schema), some).num_rows == 2
+    assert kept(condition(f"y = {beyond} or y > {beyond}", schema), some).num_rows == 0
 
 
 @given(st.sampled_from(CASES), st.sampled_from(CASES), st.sampled_from(CASES))
