@@ -46,7 +46,7 @@ dataspace/client/session    dataspace/kernel dataspace/loops dataspace/transport
 dataspace/client/epochs      dataspace/kernel dataspace/wire
 dataspace/client/query      dataspace/rules/engine dataspace/rules/language dataspace/rules/relations
 dataspace/client            dataspace/client/epochs dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
-dataspace/client/blocking   dataspace/client dataspace/client/epochs dataspace/client/session dataspace/kernel dataspace/loops dataspace/topics
+dataspace/client/blocking   dataspace/client dataspace/client/epochs dataspace/client/session dataspace/kernel dataspace/loops dataspace/topics dataspace/transport
 dataspace/client/bulk       dataspace/client dataspace/client/epochs dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
 dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/loops dataspace/transport
 

@@ -42,11 +42,12 @@ from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation, Observing
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.space import RemoteSpace
-from dataspace.errors import Closed, DataspaceError, UsageError
+from dataspace.errors import Closed, DataspaceError
 from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
 from dataspace.loops.blocks import BlockingBlock, BlockingOnly, blocking_block
 from dataspace.topics.epochs import TopicEpoch
+from dataspace.transport.forks import check_process
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
@@ -328,9 +329,7 @@ class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
     def _wait(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         if self._closed:
             raise Closed("the connection is closed")
-        if os.getpid() != self._process:
-            cause = f"this connection was made by process {self._process}, whose thread it needs"
-            raise UsageError(f"{cause}: after a fork, connect again in the child")
+        check_process(self._process)  # whose thread it needs
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except (

@@ -37,12 +37,13 @@ from dataspace.kernel.changes import EpochChanges
 from dataspace.transport.addresses import Address, peer_of
 from dataspace.transport.candidates import EACH_SECONDS, HOPS, READ, Candidates, joined, one_of, parse_urls
 from dataspace.transport.credentials import Credentials, Tls
+from dataspace.transport.forks import check_process
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.outgoing import TurnLimits
 from dataspace.wire.session import Role, Session
-from dataspace.wire.verbs import check_one_address, is_of_daemon
+from dataspace.wire.verbs import check_one_address, is_of_daemon, repetition
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
 
@@ -94,7 +95,8 @@ class BulkClient:
     goes to no address that was not named.
 
     Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when the
-    connection is lost in the middle.
+    connection is lost in the middle: of a request that changes something it says whether that may have
+    happened.  Nothing is sent again: make another client.
     """
 
     def __init__(
@@ -117,8 +119,7 @@ class BulkClient:
         self.url = joined(candidates.listed)
         self.space = space
         self.timeout = timeout
-        self._packets: list[p.Packet] = []
-        self._sizes: list[int] = []
+        self._packets: list[tuple[p.Packet, int]] = []
         self._next = 1
         self._preparing: set[int] = set()
         credentials = Credentials.complete(token, tls)
@@ -129,6 +130,7 @@ class BulkClient:
         self._hello: Final = p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted)
         self._candidates: Final = candidates
         self._is_here: Final = here
+        self._process: Final = os.getpid()
         self._credentials: Final = credentials
         self.welcome = self._reach(wait)
 
@@ -167,7 +169,6 @@ class BulkClient:
             raise
         self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         self._packets.clear()
-        self._sizes.clear()
         try:
             self._send(self._hello)
             welcome, _ = self._receive()
@@ -189,7 +190,7 @@ class BulkClient:
     def close(self) -> None:
         """Sends goodbye and closes; may be called again."""
         if self._socket.fileno() >= 0:
-            with contextlib.suppress(OSError, Closed):
+            with contextlib.suppress(OSError, Closed, UsageError):  # the last in a forked child
                 self._send(p.Bye("", ""))
             self._socket.close()
 
@@ -461,17 +462,24 @@ class BulkClient:
         raise AssertionError("counting has no end")
 
     def _answer(self, verb: str, arguments: dict[str, Value], *, extra: float) -> Value:
+        """Returns the answer to a request; ``Broken`` says whether it may have taken effect."""
         number, self._next = self._next, self._next + 1
-        self._send(p.Request(number, verb, Map(arguments)))
-        while True:
-            packet, _ = self._receive(extra=extra)
-            match packet:
-                case p.Answer(answered, value) if answered == number:
-                    return value
-                case p.Denied(answered, code, text, found, url) if answered == number:
-                    raise refusal_of(code, text, found, url)
-                case _:
-                    self._unasked(packet)
+        asked = p.Request(number, verb, Map(arguments))
+        self._send(asked)
+        try:
+            while True:
+                packet, _ = self._receive(extra=extra)
+                match packet:
+                    case p.Answer(answered, value) if answered == number:
+                        return value
+                    case p.Denied(answered, code, text, found, url) if answered == number:
+                        raise refusal_of(code, text, found, url)
+                    case _:
+                        self._unasked(packet)
+        except Broken as lost:
+            if not repetition(verb, asked.arguments).changes:
+                raise
+            raise Broken(f"{lost}: {verb} was sent, so it may have taken effect") from None
 
     def _went_on(self, refusal: Refused, *, at: int) -> bool:
         """Connects to another daemon where this one does not serve the client; False where it does.
@@ -494,18 +502,21 @@ class BulkClient:
         """Returns the error for a refusal; a daemon that does not serve this client is of no further use."""
         return self._broken(str(refusal)) if refusal.code in p.ELSEWHERE else refusal
 
-    def _send(self, packet: p.Packet) -> None:
+    def _check_open(self) -> None:
+        check_process(self._process)
         if self.closed:
             raise Closed(f"the link to {self.url} is closed")
+
+    def _send(self, packet: p.Packet) -> None:
+        self._check_open()
         try:
             self._socket.sendall(self._session.send(packet))
         except OSError as error:
-            raise self._broken(str(error)) from error
+            raise self._broken(f"{error}, before all of {type(packet).__name__} was sent") from error
 
     def _receive(self, *, extra: float = 0.0) -> tuple[p.Packet, int]:
         while not self._packets:
-            if self.closed:
-                raise Closed(f"the link to {self.url} is closed")
+            self._check_open()
             try:
                 self._socket.settimeout(self.timeout + extra)
                 chunk = self._socket.recv(256 << 10)
@@ -516,11 +527,9 @@ class BulkClient:
             if not chunk:
                 raise self._broken("the daemon closed it")
             for packet in self._session.feed(chunk):
-                self._packets.append(packet)
-                self._sizes.append(self._session.size)
+                self._packets.append((packet, self._session.size))
             self._packets.reverse()
-            self._sizes.reverse()
-        return self._packets.pop(), self._sizes.pop()
+        return self._packets.pop()
 
     def _unasked(self, packet: p.Packet) -> None:
         """Handles what no caller waits for: answers to abandoned requests, pings, goodbyes."""

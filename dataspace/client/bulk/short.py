@@ -75,8 +75,8 @@ class ShortClient(BulkClient):
         self._send(turn)
         try:
             return self._accepted(turn.sequence)
-        except Broken as error:
-            raise Broken(f"{error}; whether the daemon has carried out the turn is not known") from None
+        except Broken as lost:
+            raise Broken(f"{lost}: the turn was sent, so it may have taken effect") from None
 
     def cut(self, actions: Sequence[Action], owner: str = "") -> list[Sequence[Action]]:
         """Returns the actions whole if the daemon takes them in one turn, else in as few as it surely takes.

@@ -7,13 +7,14 @@ import socket
 from dataspace.errors import Unreachable
 from dataspace.transport.addresses import Address, unreachable
 from dataspace.transport.credentials import Credentials, said_by_tls
+from dataspace.transport.forks import of_this_process
 
 
 def connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
     """Returns a socket to a daemon, with TLS where the address demands it."""
     try:
         sock = _opened(address, timeout)
-        return _secured(sock, address, credentials) if address.tls else sock
+        return of_this_process(_secured(sock, address, credentials) if address.tls else sock)
     except OSError as error:
         raise unreachable(address, error) from error
 

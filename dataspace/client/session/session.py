@@ -47,6 +47,7 @@ from dataspace.loops.here import loop
 from dataspace.transport.addresses import Address
 from dataspace.transport.candidates import joined
 from dataspace.transport.credentials import Credentials
+from dataspace.transport.forks import call_in_children
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM, Granted
@@ -151,6 +152,7 @@ class ClientSession:
         self._offers: dict[int, OutgoingOffer] = {}
         self._has_room = loop().event()
         self._closed: DataspaceError | None = None
+        call_in_children(self.forked)
 
     @property
     def is_open(self) -> bool:
@@ -615,6 +617,11 @@ class ClientSession:
         self._has_room.set()
         if known and self.welcome is not None:
             self.on_connection(ConnectionEvent(ConnectionChange.ENDED, str(error)))
+
+    def forked(self, reason: UsageError) -> None:
+        """Refuses each use in a forked child, to whose parent the connection belongs."""
+        self._closed = reason
+        self.uplink.forked()
 
     def _check_open(self) -> None:
         if self._closed is not None:

@@ -38,6 +38,7 @@ from dataspace.loops.primitives import TaskStatus
 from dataspace.transport.addresses import Address, unreachable
 from dataspace.transport.candidates import EACH_SECONDS, Candidates, one_of
 from dataspace.transport.credentials import Credentials, said_by_tls
+from dataspace.transport.forks import of_this_process
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
 from dataspace.wire import packets as p
@@ -249,6 +250,8 @@ class Uplink:
         while True:
             since = self._loop.current_time()
             await self._read()
+            if self._over:
+                return  # in a forked child
             if self._loop.current_time() - since > LASTING:
                 attempt, lost = 0, self._loop.current_time()
                 self.candidates.lasted()
@@ -468,6 +471,10 @@ class Uplink:
             self._user.ended(error)
             self._connected.set()
 
+    def forked(self) -> None:
+        """Leaves the connection to the parent of this process: sends no goodbye, and makes no other one."""
+        self._link, self._over = None, True
+
     def _send_goodbye(self) -> None:
         """Sends goodbye, if there is a connection."""
         if self._link is not None:
@@ -507,7 +514,7 @@ async def open_link(address: Address, credentials: Credentials, *, timeout: floa
     error: OSError | None = None
     with loop().move_on_after(timeout) as patience:
         try:
-            link = SocketLink(await _connected(address))
+            link = SocketLink(of_this_process(await _connected(address)))
         except OSError as refused:
             error = refused
         else:

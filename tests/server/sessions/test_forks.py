@@ -1,4 +1,4 @@
-"""A blocking client in a forked child says at once that it is the parent's; the parent goes on."""
+"""A client in a forked child says at once that it is the parent's; the parent's connection goes on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Final
 
+import pytest
 import trio
 
 import dataspace
@@ -53,6 +54,75 @@ async def test_a_forked_child_is_told_to_connect_again(url: str) -> None:
     *refused, rows = json.loads(done.stdout)
     assert all("after a fork, connect again in the child" in each for each in refused) and len(refused) == 6
     assert rows == [["parent"]]  # whose session is not disturbed
+
+
+ASYNC: Final = """
+import asyncio, os, sys
+from concurrent.futures import ThreadPoolExecutor
+import trio
+import dataspace
+from dataspace import Record
+
+_, url, run = sys.argv
+changes = []
+
+async def main():
+    options = dict(on_connection=lambda event: changes.append(event.change.name), heartbeat=1)
+    async with dataspace.connect(url, **options) as space, space.observe("said($n)") as seen:
+        await space.assert_(Record("present", "parent"))
+        child = os.fork()
+        if not child:
+            again = (lambda: trio.run(space.sync)) if run == "trio" else (lambda: asyncio.run(space.sync()))
+            try:
+                ThreadPoolExecutor().submit(again).result()
+            except dataspace.UsageError as error:
+                os._exit(0 if "after a fork, connect again in the child" in str(error) else 1)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        await space.send(Record("said", 1))
+        assert (await anext(seen)).captures == (1,)
+        assert changes == ["CONNECTED"], changes
+
+trio.run(main) if run == "trio" else asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("run", ["trio", "asyncio"])
+async def test_a_forked_child_leaves_the_connection_of_a_loop_alone(url: str, run: str) -> None:
+    """It uses the client in a loop of its own: neither trio nor asyncio can go on with the parent's there."""
+    with trio.fail_after(40):
+        command = [sys.executable, "-c", ASYNC, url, run]
+        done = await trio.run_process(command, capture_stderr=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+BULK: Final = """
+import os, sys
+import dataspace
+from dataspace.client.bulk.client import BulkClient
+from index.patterns.text import parse_pattern
+
+with BulkClient(sys.argv[1]) as link:
+    rows = link.changes(parse_pattern("p($n)"), as_of=0, upto=link.frontier().epoch)
+    child = os.fork()
+    if not child:
+        try:
+            link.frontier()
+        except dataspace.UsageError as error:
+            link.close()
+            os._exit(0 if "after a fork, connect again in the child" in str(error) else 1)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    list(rows)
+    link.frontier()
+"""
+
+
+async def test_a_forked_child_leaves_a_link_of_bulk_reads_alone(url: str) -> None:
+    with trio.fail_after(40):
+        command = [sys.executable, "-c", BULK, url]
+        done = await trio.run_process(command, capture_stderr=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 async def test_a_publication_crashes_and_holds_times_without_async(url: str) -> None:
