@@ -150,7 +150,8 @@ class Hold:
     async def __aenter__(self) -> Self:
         """Begins a block that is cancelled once the hold has ended, and then raises ``Refused("no-lease")``.
 
-        The end of the block releases the hold.
+        The end of the block releases the hold, and waits for at most a second for that: if the daemon is
+        away, the fact ends when its time is over.
         """
         self.check()
         self._blocks.append(loop().scope())

@@ -8,6 +8,8 @@ from typing import Final, Protocol
 
 from dataspace.errors import DataspaceError
 
+DISK_FAILED: Final = "disk-failed"
+
 
 class LogFailed(DataspaceError):
     """The disk refused; nothing of the write is there.
@@ -22,7 +24,7 @@ class LogFailed(DataspaceError):
     @property
     def code(self) -> str:
         """Returns the code of the error for clients."""
-        return "disk-full" if self.full else "disk-failed"
+        return "disk-full" if self.full else DISK_FAILED
 
 
 class LogAway(LogFailed):

@@ -126,6 +126,7 @@ class Consuming(Feeder):
         except Refused as refusal:
             peer.fail(stream, refusal.code, refusal.text, refusal.url)
         except LogFailed as failure:
+            peer.hosted.check_not_of_log(failure)
             peer.fail(stream, failure.code, str(failure))
         except UsageError as error:
             peer.fail(stream, "bad-request", str(error))

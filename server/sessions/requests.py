@@ -93,6 +93,7 @@ async def _carry_out(peer: Peer, request: p.Request, verb: Unread) -> None:
     except (Refused, ProtocolError) as refusal:
         peer.say(p.Denied(request.number, refusal.code, refusal.text[:4000], url=refusal.url))
     except (LogFailed, LogDamaged) as failure:
+        peer.hosted.check_not_of_log(failure)
         peer.say(p.Denied(request.number, failure.code, str(failure)[:4000]))
     except Closed as closed:  # while it waited for the disk, the daemon has ceased to lead
         peer.say(p.Denied(request.number, "closing", str(closed)[:4000]))

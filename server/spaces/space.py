@@ -36,7 +36,7 @@ from relay.log.notes import Note, Notes
 from relay.log.retention import Retention
 from relay.log.writer import GroupCommit, retain
 from relay.space_registers import KnownSessions
-from relay.store.errors import LogFailed
+from relay.store.errors import DISK_FAILED, LogDamaged, LogFailed
 from relay.store.staging import Staging
 from server.config.model import COMMITTED, Limits, SpaceConfig
 from server.config.principals import check_name
@@ -211,6 +211,15 @@ class HostedSpace:
     def clients(self) -> Clients:
         """The turn numbers of every client."""
         return self.role.clients
+
+    def check_not_of_log(self, failure: LogFailed | LogDamaged) -> None:
+        """Raises a failure of the leader's log, with which this daemon ends.
+
+        What of a request is on disk then is not known: so nobody is told that nothing is, and the client asks
+        the next daemon.
+        """
+        if failure.code == DISK_FAILED and self.leads and self.leading.commits.failure is not None:
+            raise failure
 
     @property
     def visibility(self) -> Visibility:

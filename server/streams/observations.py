@@ -338,6 +338,7 @@ class Observations(Feeder):
         except (Refused, ProtocolError) as refusal:
             peer.fail(stream, refusal.code, refusal.text, refusal.url)
         except (LogFailed, LogDamaged) as failure:
+            peer.hosted.check_not_of_log(failure)
             peer.fail(stream, failure.code, str(failure))
         except UsageError as error:
             peer.fail(stream, "bad-request", str(error))

@@ -6,6 +6,7 @@ is held until the direction is opened again, as TCP would send it again, or unti
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal
 
 import trio
@@ -30,6 +31,9 @@ class Proxy:
         """While true nothing passes, in either direction, and no link is closed."""
         self.refusing = False
         """While true links are cut as soon as they are made."""
+        self.before_packet: Callable[[], Awaitable[None]] | None = None
+        """Awaited before each packet is passed on, in either direction; without it bytes are passed as they
+        come."""
         self._scopes: set[trio.CancelScope] = set()
         self._above: list[trio.SocketStream] = []
         self._gates: dict[Way, trio.Event] = {}
@@ -95,20 +99,36 @@ class Proxy:
         scope: trio.CancelScope,
     ) -> None:
         """Passes on so many bytes, then ends the link in both directions, in the middle of whatever it is."""
+        held = bytearray()
         try:
             while allowed > 0 and (data := await source.receive_some(4096)):
                 if self.silent:
                     self.swallowed.set()
                     await trio.sleep_forever()
-                await self._opened(way)
-                await target.send_all(data[:allowed])
-                allowed -= len(data)
+                held += data
+                for piece in self._pieces(held):
+                    if self.before_packet is not None:
+                        await self.before_packet()
+                    await self._opened(way)
+                    await target.send_all(piece[:allowed])
+                    allowed -= len(piece)
             await self._opened(way)  # the end of a link is held like all else
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         if self.silent:
             await trio.sleep_forever()
         scope.cancel()
+
+    def _pieces(self, held: bytearray) -> Iterator[bytes]:
+        """Takes what can be passed on: whole packets where these are counted, else all."""
+        if self.before_packet is None:
+            yield bytes(held)
+            held.clear()
+            return
+        while len(held) >= 4 and len(held) >= (size := 4 + int.from_bytes(held[:4])):
+            packet = bytes(held[:size])
+            del held[:size]
+            yield packet
 
     async def _opened(self, way: Way) -> None:
         """Waits until a direction is not held."""

@@ -65,6 +65,32 @@ async def _turns_until_refused(url: str, told: Path, order: str) -> None:
                 await space.assert_(Record("kept", 3))
 
 
+def test_what_waited_for_the_log_is_asked_of_the_next_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal would say that nothing has happened, which is not known."""
+    daemon, told = _breakable(tmp_path, monkeypatch)
+    daemon.start()
+
+    async def ask() -> None:
+        with trio.fail_after(60):
+            async with dataspace.connect(daemon.url) as space:
+                held = await space.hold(Record("held", 1), ttl=60)
+                told.write_text("sync log.sqlite-wal")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(space.sync)
+                    nursery.start_soon(held.put, Record("held", 2))
+                    nursery.start_soon(lambda: space.put("kept", "a", 1, owner="people"))
+                    await trio.to_thread.run_sync(daemon.wait)
+                    told.unlink()
+                    await trio.to_thread.run_sync(daemon.start)
+                assert await space.matches("held($n)") == [(2,)]
+                assert await space.matches("kept(_, $n)") == [(1,)]
+
+    trio.run(ask)
+    assert daemon.stop() == 0
+
+
 def test_a_journal_that_cannot_be_written_ends_it_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

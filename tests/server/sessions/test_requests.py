@@ -11,7 +11,7 @@ import trio
 from dataspace.errors import Closed, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
-from relay.store.errors import LogDamaged
+from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Lane, Work
 from server.sessions.peer import Peer
 from server.sessions.requests import answer
@@ -32,6 +32,13 @@ class ListAsker:
     @property
     def sending(self) -> ListAsker:
         return self
+
+    @property
+    def hosted(self) -> ListAsker:
+        return self
+
+    def check_not_of_log(self, _failure: LogFailed | LogDamaged) -> None:
+        """Its log goes on."""
 
     def work(self, *, begun: bool = False) -> Work:
         return Lane().work(self)
