@@ -19,7 +19,8 @@ from dataspace.faces import face
 
 if TYPE_CHECKING:
     from dataspace.client.bulk.blocks import Block as Block
-    from dataspace.client.bulk.client import BulkClient as BulkClient, LogFrontier as LogFrontier
+    from dataspace.client.bulk.client import BulkClient as BulkClient
+    from dataspace.client.bulk.frontiers import LogFrontier as LogFrontier
     from dataspace.client.bulk.packed import PackedColumns as PackedColumns, Pairs as Pairs
     from dataspace.client.bulk.topics import (
         topic_acknowledge as topic_acknowledge,
@@ -33,7 +34,8 @@ __all__, __getattr__ = face(
     __name__,
     {
         "dataspace.client.bulk.blocks": "Block",
-        "dataspace.client.bulk.client": "BulkClient LogFrontier",
+        "dataspace.client.bulk.client": "BulkClient",
+        "dataspace.client.bulk.frontiers": "LogFrontier",
         "dataspace.client.bulk.packed": "PackedColumns Pairs",
         "dataspace.client.bulk.topics": "topic_acknowledge topic_epochs topic_frontier topic_number",
         "dataspace.client.completed": "CompletedEpoch TopicFrontier",

@@ -14,7 +14,7 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     43625  index/ dataspace/ relay/ server/
+core     43626  index/ dataspace/ relay/ server/
 groups    3718  relay/groups/ server/groups/
 topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4074  relay/archive/ relay/objects/ server/archiving/

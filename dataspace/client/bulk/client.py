@@ -13,12 +13,12 @@ import contextlib
 import os
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from dataspace.client.bulk.blocks import Block, block
+from dataspace.client.bulk.frontiers import LogFrontier
 from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.client.bulk.sockets import connected
 from dataspace.client.epochs.assembling import Assembler
@@ -68,22 +68,6 @@ STAGE_OPERATIONS: Final = 8192
 
 PREPARING: Final = 16
 """Answers to ``prepare`` that may be left unread in the socket."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFrontier:
-    """How far a space's log extends: the highest epoch on disk, the oldest retained, and the identity of the
-    space.
-
-    ``gaps`` are pairs of epochs between which crashes have left numbers unused, beyond the requested epoch.
-    ``erased`` is when rows of its archive were erased last, in microseconds since 1970, 0 for never.
-    """
-
-    epoch: int
-    oldest: int
-    space: str
-    gaps: tuple[tuple[int, int], ...] = ()
-    erased: int = field(default=0, kw_only=True)
 
 
 class BulkClient:

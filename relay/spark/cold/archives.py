@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from dataspace.client.bulk.client import LogFrontier
+from dataspace.client.bulk.frontiers import LogFrontier
 from dataspace.errors import UsageError
 from relay.archive.archive import Archive, ArchivePlace, archives_in
 from relay.archive.reading import ReadArchive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dataspace.client.bulk.client import LogFrontier
+from dataspace.client.bulk.frontiers import LogFrontier
 
 
 @dataclass(frozen=True, slots=True)

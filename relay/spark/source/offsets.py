@@ -27,7 +27,7 @@ from relay.spark.common.parsing import Numbered
 from relay.spark.common.schema import parsed
 
 if TYPE_CHECKING:
-    from dataspace.client.bulk.client import LogFrontier
+    from dataspace.client.bulk.frontiers import LogFrontier
 
 Json: TypeAlias = dict[str, object]
 

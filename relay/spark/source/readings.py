@@ -16,7 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dataspace.client.bulk.blocks import Block
-from dataspace.client.bulk.client import BulkClient, LogFrontier
+from dataspace.client.bulk.client import BulkClient
+from dataspace.client.bulk.frontiers import LogFrontier
 from dataspace.client.bulk.topics import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 from dataspace.client.completed import CompletedEpoch
 from dataspace.codec import low_first

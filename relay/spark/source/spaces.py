@@ -96,12 +96,7 @@ def _for_all(given: Sequence[T], peers: Sequence[DaemonPeer]) -> tuple[T, ...]:
 
 
 def source_name(options: StreamOptions) -> str:
-    """Returns what a stream reads, for people.
-
-    >>> from relay.spark.common.options import stream_options
-    >>> source_name(stream_options({"pattern": "p( $n )", "url": "tcp://127.0.0.1:7377"}))
-    'p( $n ) of main at tcp://127.0.0.1:7377'
-    """
+    """Returns what a stream reads, for people: ``present($who) of main at tcp://127.0.0.1:7377``."""
     spaces = dict.fromkeys([peer.space for peer in options.peers])
     places = dict.fromkeys([peer.url or peer.archive for peer in options.peers])
     topic = f"topic {options.topic}, " if options.topic is not None else ""

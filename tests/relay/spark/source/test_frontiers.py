@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dataspace.client.bulk.client import LogFrontier
+from dataspace.client.bulk.frontiers import LogFrontier
 from dataspace.errors import Unreachable
 from relay.spark.source.frontiers import FrontierWatch, together
 

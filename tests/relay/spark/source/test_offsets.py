@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.client.bulk.client import LogFrontier
+from dataspace.client.bulk.frontiers import LogFrontier
 from dataspace.errors import UsageError
 from dataspace.wire.observing import NUMBERS
 from relay.spark.common.parsing import Numbered

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.blocks import Block
-from dataspace.client.bulk.client import LogFrontier
+from dataspace.client.bulk.frontiers import LogFrontier
 from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark.common import connections
 from relay.spark.common.connections import DaemonPeer
