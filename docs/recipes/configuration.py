@@ -5,36 +5,26 @@ python configuration.py set rate 8 7   # only if it is still 7
 python configuration.py follow         # prints all settings, whenever one changes
 """
 
-import json
 import sys
 
 import trio
 
 import dataspace
-from dataspace import ExpectationFailed, exactly
+from dataspace import exactly
 
 
 async def change(name: str, value: str, *before: str) -> None:
-    now = f'config("billing", {json.dumps(name)}, $value)'
-    expected = [exactly(now, [(json.loads(each),)]) for each in before]
-    async with dataspace.connect() as space:
-        try:
-            async with space.turn(expect=expected) as turn:
-                turn.put("config", "billing", name, json.loads(value), owner="operations")
-        except ExpectationFailed as failed:
-            sys.exit(f"it is {failed.rows}")
-    print(turn.epoch, flush=True)
+    expected = [exactly(f'config("billing", "{name}", $value)', [(int(each),)]) for each in before]
+    async with dataspace.connect() as space, space.turn(expect=expected) as turn:
+        turn.put("config", "billing", name, int(value), owner="operations")
 
 
 async def follow() -> None:
-    settings: dict[object, object] = {}
     async with dataspace.connect() as space:
-        async with space.observe('config("billing", $name, $value)') as changes:
-            async for epoch in changes.epochs():
-                for name, _ in epoch.removed:
-                    del settings[name]
-                settings.update(dict(epoch.added))
-                print(json.dumps(settings, sort_keys=True), flush=True)
+        async with space.live('config("billing", $name, $value)', by="name", sort=str) as settings:
+            while True:
+                print({name: row.value for name, row in settings.items()}, flush=True)
+                await settings.changed()
 
 
 if __name__ == "__main__":

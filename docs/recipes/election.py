@@ -1,7 +1,7 @@
 """An election: one worker leads, another one follows when it is gone.
 
-python election.py stand worker-1 2     # leads when it can; 2 s after it was killed another one may
-python election.py follow               # prints who leads
+python election.py worker-1 2                # leads when it can; 2 s after it was killed another one may
+dataspace watch 'leader("billing", $who)'    # who leads
 """
 
 import sys
@@ -19,8 +19,7 @@ async def stand(me: str, seconds: str) -> None:
             try:
                 async with space.elect("billing", me, ttl=float(seconds)) as election:
                     print("leading", election.token, time.monotonic(), flush=True)
-                    while True:
-                        now = time.monotonic()
+                    while now := time.monotonic():
                         election.check()
                         print("step", election.token, now, flush=True)
                         await trio.sleep(0.05)
@@ -28,11 +27,5 @@ async def stand(me: str, seconds: str) -> None:
                 print("lost", flush=True)
 
 
-async def follow() -> None:
-    async with dataspace.connect() as space, space.observe('leader("billing", $who)') as leaders:
-        async for change in leaders:
-            print(change.kind, change.who, change.epoch, flush=True)
-
-
 if __name__ == "__main__":
-    trio.run({"stand": stand, "follow": follow}[sys.argv[1]], *sys.argv[2:])
+    trio.run(stand, *sys.argv[1:])

@@ -20,12 +20,11 @@ async def serve(name: str, address: str, seconds: str) -> None:
 
 
 async def find(name: str) -> None:
-    addresses: set[object] = set()
-    async with dataspace.connect() as space, space.observe("service($name, $address)") as services:
-        async for epoch in services.epochs():
-            addresses -= {address for each, address in epoch.removed if each == name}
-            addresses |= {address for each, address in epoch.added if each == name}
-            print(*sorted(map(str, addresses)), flush=True)
+    async with dataspace.connect() as space:
+        async with space.live(f'service("{name}", $address)', by="address", sort=str) as services:
+            while True:
+                print(*services, flush=True)
+                await services.changed()
 
 
 if __name__ == "__main__":

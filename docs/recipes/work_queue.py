@@ -1,7 +1,7 @@
 """A work queue: each task has one result, also if workers are killed or stopped in the middle.
 
-python work_queue.py put 1 6 7       # a task: what is 6 × 7?
-python work_queue.py work one 2      # a worker; its task is open again 2 s after it was killed
+python work_queue.py put 1 6 7     # a task: what is 6 × 7?
+python work_queue.py work one 2    # a worker, which needs 2 s for each
 """
 
 import sys
@@ -9,35 +9,25 @@ import sys
 import trio
 
 import dataspace
-from dataspace import Record, Refused, exactly
-
-OPEN = "open($id, $a, $b) <- task($id, $a, $b), not doing($id, _), not done($id, _, _)."
+from dataspace import DeliveryLost, Record
 
 
 async def put(*numbers: str) -> None:
-    async with dataspace.connect(owner="queue", client="~put") as space, space.turn() as turn:
-        turn.assert_(Record("rule", "open tasks", OPEN))
-        turn.assert_(Record("task", *map(int, numbers)))
+    async with dataspace.connect(owner="queue") as space:
+        await space.assert_(Record("task", *map(int, numbers)))
 
 
 async def work(me: str, seconds: str) -> None:
-    async with (
-        dataspace.connect(name=me, lease=float(seconds), reassert=False) as mine,
-        dataspace.connect(owner="results", client=f"~{me}") as results,
-        mine.observe("open($id, $a, $b)", policy="wait") as tasks,
-    ):
-        async for task in tasks:
-            try:
-                async with mine.turn(expect=[exactly(f"open({task.id}, _, _)", [()])]) as turn:
-                    claim = turn.assert_(Record("doing", task.id, me))
-                print("doing", task.id, flush=True)
-                await trio.sleep(0.2)  # the work, in which the process may be killed or stopped
-                async with results.turn(expect=[exactly(f'doing({task.id}, "{me}")', [()])]) as turn:
-                    turn.assert_(Record("done", task.id, task.a * task.b, me))
-                await mine.retract(claim)
-                print("done", task.id, flush=True)
-            except Refused:  # another worker has it, or it was lost meanwhile
-                print("not mine", task.id, flush=True)
+    async with dataspace.connect(name=me, heartbeat=1) as space:
+        async with space.consume("task($id, $a, $b)", group="workers", start="held") as jobs:
+            async for job in jobs:
+                print("doing", job["id"], flush=True)
+                await trio.sleep(float(seconds))  # the work, in which the process may be killed or stopped
+                try:
+                    async with space.turn(done=[job]) as turn:
+                        turn.assert_(Record("done", job["id"], job["a"] * job["b"], me), owner="results")
+                except DeliveryLost:  # another worker has it
+                    print("not mine", job["id"], flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from typing import Final
 
 import dataspace
 from dataspace import BlockingSpace
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 
 RECIPES: Final = Path(__file__).parents[2] / "docs" / "recipes"
 HERE: Final = Path(__file__).parent
+STATIC: Final = Path(__file__).parents[2] / "server" / "web" / "static"
 
 PATIENCE: Final = 30.0
 """Seconds after which what a test waits for is taken to never come; far beyond what it takes."""
@@ -27,16 +30,18 @@ PATIENCE: Final = 30.0
 class Program:
     """A recipe that runs, and the lines that it has printed, as far as they were read."""
 
-    def __init__(self, pid: int, out: int) -> None:
+    def __init__(self, pid: int, out: int, typed: int = -1) -> None:
+        """``typed`` is where its input is written; -1: it has none."""
         self.lines: list[str] = []
         self._pid = pid
         self._out = out
+        self._typed = typed
         self._rest = b""
         self._has_ended = False
 
     def signal(self, number: int) -> None:
         if not self._has_ended:
-            os.kill(self._pid, number)
+            os.killpg(self._pid, number)
 
     def stop(self) -> None:
         self.signal(signal.SIGSTOP)
@@ -77,9 +82,14 @@ class Program:
         self.lines += [line.decode() for line in lines]
         return bool(data)
 
+    def type(self, line: str) -> None:
+        os.write(self._typed, f"{line}\n".encode())
+
     def close(self) -> None:
         self.signal(signal.SIGKILL)
         os.close(self._out)
+        if self._typed >= 0:
+            os.close(self._typed)
 
 
 class Stage:
@@ -87,7 +97,8 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.daemon = DaemonProcess(folder / "data")
+        self.web = f"127.0.0.1:{free_port()}"
+        self.daemon = DaemonProcess(folder / "data", "--listen", f"http:{self.web}")
         self.daemon.start()
         self._starter = subprocess.Popen(
             [sys.executable, str(HERE / "starter.py")],
@@ -99,26 +110,43 @@ class Stage:
         self._programs: list[Program] = []
         self._count = 0
 
-    def start(self, recipe: str, *words: object) -> Program:
-        """Starts a recipe, or what runs one in this folder."""
+    def start(self, recipe: str, *words: object, is_typed: bool = False) -> Program:
+        """Starts a recipe, or what runs one in this folder; with ``is_typed`` it has an input."""
         self._count += 1
-        path = RECIPES / f"{recipe}.py"
-        out = self.folder / f"out-{self._count}"
-        os.mkfifo(out)
-        reader = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
+        out, typed = self._pipe("out"), Path(os.devnull)
+        reader, writer = os.open(out, os.O_RDONLY | os.O_NONBLOCK), -1
+        if is_typed:
+            typed = self._pipe("typed")
+            writer = os.open(typed, os.O_RDWR)  # so that no end waits for the other
         asked = {
-            "path": str(path if path.exists() else HERE / f"{recipe}.py"),
+            "path": str(self._path(recipe)),
             "words": [str(word) for word in words],
             "out": str(out),
+            "typed": str(typed),
             "environment": {"DATASPACE_URL": self.daemon.url},
         }
         assert self._starter.stdin is not None and self._starter.stdout is not None  # pipes, as asked for
         self._starter.stdin.write(json.dumps(asked) + "\n")
         self._starter.stdin.flush()
         pid = int(self._starter.stdout.readline())
-        program = Program(pid, reader)
+        program = Program(pid, reader, writer)
         self._programs.append(program)
         return program
+
+    def _pipe(self, what: str) -> Path:
+        path = self.folder / f"{what}-{self._count}"
+        os.mkfifo(path)
+        return path
+
+    def _path(self, recipe: str) -> Path:
+        """Returns the program of a recipe; one in JavaScript lies beside a copy of the client."""
+        if recipe.endswith(".mjs"):
+            beside = self.folder / "client"
+            if not beside.exists():
+                shutil.copytree(STATIC, beside)
+            return shutil.copy(RECIPES / recipe, beside)
+        name = recipe if "." in recipe else f"{recipe}.py"
+        return RECIPES / name if (RECIPES / name).exists() else HERE / name
 
     def run(self, recipe: str, *words: object) -> None:
         """Runs a recipe to its end."""

@@ -15,6 +15,8 @@ import signal
 import sqlite3
 import sys
 import traceback
+from pathlib import Path
+from typing import Final
 
 import anyio
 import starlette.applications
@@ -26,16 +28,23 @@ from dataspace import Record, exactly
 _READY = (asyncio, sqlite3, anyio, starlette.responses, trio, Record, exactly)
 
 
-def run(path: str, words: list[str], out: str, environment: dict[str, str]) -> None:
-    """Runs one program in this process, and ends it."""
+PROGRAMS: Final = {".mjs": ("node", "--experimental-websocket"), ".sh": ("sh",)}
+"""What runs a recipe that is not in Python, by the end of its name."""
+
+
+def run(path: str, words: list[str], out: str, typed: str, environment: dict[str, str]) -> None:
+    """Runs one program in this process, and ends it; ``typed`` is the file of its input."""
     writer = os.open(out, os.O_WRONLY)
     os.dup2(writer, 1)
     os.close(writer)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(typed, os.O_RDONLY), 0)
     os.environ.update(environment)
     random.seed()
     sys.argv = [path, *words]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()  # so that a script is killed with what it runs
+    if command := PROGRAMS.get(Path(path).suffix):
+        os.execvp(command[0], [*command, path, *words])
     code = 1
     try:
         runpy.run_path(path, run_name="__main__")
