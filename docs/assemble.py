@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from docs.plan import TOP, Page, sections
+from docs.plan import LANGUAGES, TOP, Page, sections
 from docs.reference import generate
 
 LINK: Final = re.compile(r"\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
@@ -58,8 +58,8 @@ def _ranked(place: str, text: str) -> str:
 
 def _text(page: Page, file: Path, place_of: dict[Path, str]) -> str:
     """Returns the text of a page with what it includes, and with links for the site."""
-    if file.suffix == ".py":
-        return f"# {page.title}\n\n```python\n{file.read_text(encoding='utf-8')}```\n"
+    if language := LANGUAGES.get(file.suffix):
+        return f"# {page.title}\n\n```{language}\n{file.read_text(encoding='utf-8')}```\n"
     text = _linked(file.read_text(encoding="utf-8"), file, page.place, place_of)
 
     def include(found: re.Match[str]) -> str:

@@ -30,6 +30,9 @@ MODULES: Final = (
 )
 """The public modules with a page of their own."""
 
+LANGUAGES: Final = {".py": "python", ".mjs": "js", ".sh": "sh", ".html": "html"}
+"""Languages of recipes, by how their files end."""
+
 INTERNALS: Final = "Internals"
 """The section for implementers of clients and of the daemon; users need none of its pages."""
 
@@ -62,7 +65,8 @@ def recipes() -> list[Page]:
     """Returns the recipes: their documents, and the programs as pages of code."""
     folder = TOP / "docs" / "recipes"
     documents = sorted(folder.rglob("*.md"))
-    programs = [*sorted(folder.glob("*.py")), *sorted((folder / "beside").glob("*.py"))]
+    own = sorted([file for file in folder.iterdir() if file.suffix in LANGUAGES])
+    programs = [*own, *sorted((folder / "beside").glob("*.py"))]
     return [
         *[
             Page("Overview" if file.stem == "README" else heading(file), _in_recipes(file), file)

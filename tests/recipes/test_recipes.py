@@ -35,8 +35,8 @@ FIRST: Final = (
     "chat",
     "fleet",
     "report",
-    "worker.mjs",
-    "worker.sh",
+    "worker_node.mjs",
+    "worker_curl.sh",
 )
 """The programs with which most people begin; they have ``MOST_OF_FIRST`` lines at most."""
 
@@ -50,8 +50,8 @@ NAMES: Final = (
     "presence",
     "chat",
     "work_queue",
-    "worker.mjs",
-    "worker.sh",
+    "worker_node.mjs",
+    "worker_curl.sh",
     "fleet",
     "blackboard",
     "notebook",
@@ -288,13 +288,13 @@ def work_queue(stage: Stage, n: int) -> None:
 
 def worker_in_javascript(stage: Stage, n: int) -> None:
     """The same with a worker under Node, which is killed, and one that is stopped."""
-    node = ("worker.mjs", f"ws://{stage.web}/ws")
+    node = ("worker_node.mjs", f"ws://{stage.web}/ws")
     _work(stage, 1000 + n, [node, node])
 
 
 def worker_in_shell(stage: Stage, n: int) -> None:
     """The same with a worker that is curl: a job of it comes again once its time is over."""
-    curl = ("worker.sh", f"http://{stage.web}")
+    curl = ("worker_curl.sh", f"http://{stage.web}")
     _work(stage, 2000 + n, [curl, ("work_queue", "work")])
 
 
@@ -455,8 +455,8 @@ SCENES: Final[dict[str, Callable[[Stage, int], None]]] = {
     "presence": presence,
     "chat": chat,
     "work_queue": work_queue,
-    "worker.mjs": worker_in_javascript,
-    "worker.sh": worker_in_shell,
+    "worker_node.mjs": worker_in_javascript,
+    "worker_curl.sh": worker_in_shell,
     "fleet": fleet,
     "blackboard": blackboard,
     "notebook": notebook,

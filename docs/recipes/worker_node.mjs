@@ -1,4 +1,4 @@
-/** A worker under Node, beside the files of the client, for the tasks of work_queue.py: node worker.mjs ws://127.0.0.1:7378/ws Ann 2 */
+/** A worker under Node, beside the files of the client, for the tasks of work_queue.py: node worker_node.mjs ws://127.0.0.1:7378/ws Ann 2 */
 
 import { setTimeout } from "node:timers/promises";
 import { connect, DeliveryLost, record } from "./dataspace.js";

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A worker with curl and jq for the tasks of work_queue.py: sh worker.sh http://127.0.0.1:7378 Ann 2
+# A worker with curl and jq for the tasks of work_queue.py: sh worker_curl.sh http://127.0.0.1:7378 Ann 2
 space=$1/v1/spaces/main
 while :; do
   job=$(curl -sf "$space/groups/workers/take" --json '{"pattern": "task($id, $a, $b)"}') || sleep 1
