@@ -342,6 +342,7 @@ VERBS: Final = {
                 "group": _GROUP,
                 "pattern": pattern(None),
                 "topic": text("", of=Names.TOPIC),
+                "options": other(ArgumentKind.MAP, None),
                 "most": number(1, 1, MOST),
                 "wait": _WAIT,
             },

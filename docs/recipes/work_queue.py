@@ -19,7 +19,7 @@ async def put(*numbers: str) -> None:
 
 async def work(me: str, seconds: str) -> None:
     async with dataspace.connect(name=me, heartbeat=1) as space:
-        async with space.consume("task($id, $a, $b)", group="workers", start="held") as jobs:
+        async with space.consume("task($id, $a, $b)", group="workers", start="held", ack_within=5) as jobs:
             async for job in jobs:
                 print("doing", job["id"], flush=True)
                 await trio.sleep(float(seconds))  # the work, in which the process may be killed or stopped

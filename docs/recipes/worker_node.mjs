@@ -5,7 +5,7 @@ import { connect, DeliveryLost, record } from "./dataspace.js";
 
 const [url, me, seconds] = process.argv.slice(2);
 const space = await connect(url, { name: me, heartbeat: 1000 });
-for await (const job of space.consume("task($id, $a, $b)", { group: "workers", start: "held" })) {
+for await (const job of space.consume("task($id, $a, $b)", { group: "workers", start: "held", ackWithin: 5000 })) {
   const { id, a, b } = job.named;
   console.log("doing", id);
   await setTimeout(1000 * seconds); // the work, in which the process may be killed or stopped

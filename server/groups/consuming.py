@@ -30,6 +30,11 @@ from server.sessions.peer import FeederKey, Peer
 if TYPE_CHECKING:
     from server.groups.space.groups import SpaceGroups
 
+GROUP_OPTIONS: Final = tuple(
+    sorted(OPTIONS - {"kind", "space", "group", "pattern", "topic", "in_flight", "holding", "quiet"})
+)
+"""Options of the group, and not of a member: what whoever makes the group may say."""
+
 
 def may_divide(permit: Permit, topic: str, pattern: Value) -> bool:
     """True if a bearer may have the items of a group: subscribe to its topic, or observe its pattern."""

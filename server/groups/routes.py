@@ -8,6 +8,7 @@ Always: a job is named by its ``delivery``, ``"EPOCH.POSITION.TOKEN"``, which is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import orjson
@@ -22,11 +23,13 @@ from server.web.routes.parameters import (
     SPACE,
     Asked,
     Parameter,
+    in_steps,
     read_deliveries,
     read_number,
     read_object,
     read_pattern,
     read_text,
+    read_value,
 )
 from server.web.routes.route import IN_SPACE, Row
 
@@ -34,6 +37,26 @@ GROUP: Final = Parameter("group", "the name of the group", place="path", needed=
 PARAMETERS: Final = (SPACE, GROUP)
 
 DELIVERIES: Final[dict[str, object]] = {"type": "array", "minItems": 1, "items": {"type": "string"}}
+OPTIONS: Final[Mapping[str, dict[str, object]]] = {
+    "ack_within": {"type": "number", "description": "seconds in which a job is to be settled (default 30)"},
+    "attempts": {
+        "type": "integer",
+        "description": "failures after which a job is dead (default 5, 0: never)",
+    },
+    "backoff": {"description": "seconds before a failed job comes again, or an array of them"},
+    "exclusive": {"type": "boolean", "description": "one member has jobs, the next takes over"},
+    "key": {"type": "string", "description": "the capture of whose values each has its jobs done in order"},
+    "kinds": {"type": "string", "description": "what is divided: of +, - and ! (default +!)"},
+    "most_out": {"type": "integer", "description": "jobs that are out of the whole group (0: no limit)"},
+    "priority": {"type": "string", "description": "the capture whose higher integers come first"},
+    "rate": {"type": "number", "description": "jobs a second of the whole group (0: no limit)"},
+    "start": {"description": '"now" (default), "held", an epoch or a time'},
+}
+"""Options of the group, for the request that makes it."""
+
+NAMED: Final = {"start": "begin"}
+"""What the wire calls an option otherwise."""
+
 TAKE: Final[dict[str, object]] = {
     "type": "object",
     "additionalProperties": False,
@@ -42,6 +65,7 @@ TAKE: Final[dict[str, object]] = {
         "topic": {"type": "string", "description": "the durable topic that the group divides"},
         "most": {"type": "integer", "minimum": 1, "description": "jobs at once (default 1)"},
         "wait": {"type": "integer", "minimum": 0, "description": "seconds to wait for a job (default 20)"},
+        **OPTIONS,
     },
 }
 DONE: Final[dict[str, object]] = {
@@ -66,7 +90,7 @@ AGAIN: Final[dict[str, object]] = {
 async def take(daemon: DaemonState, asked: Asked) -> Response:
     """Returns jobs that are the caller's until their time is over; none if none has come in time."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
-        body = await read_object(daemon, asked, ("pattern", "topic", "most", "wait"))
+        body = await read_object(daemon, asked, ("pattern", "topic", "most", "wait", *OPTIONS))
         arguments: dict[str, Value] = {
             "group": asked.values["group"],
             "most": read_number(body, "most") if "most" in body else 1,
@@ -76,12 +100,23 @@ async def take(daemon: DaemonState, asked: Asked) -> Response:
             arguments["pattern"] = read_pattern(body, "pattern")
         if "topic" in body:
             arguments["topic"] = read_text(body, "topic")
+        if options := await _options(daemon, asked, body):
+            arguments["options"] = Map(options)
         answer = await session.request("take", arguments)
     assert isinstance(answer, Map)  # by WIRE.md
     names, jobs = answer["names"], answer["jobs"]
     assert isinstance(names, tuple) and isinstance(jobs, tuple)  # as above
     listed = [_job(tuple(map(str, names)), each) for each in jobs]
     return _json({"ack_within": answer["ack_within"], "jobs": listed})
+
+
+async def _options(daemon: DaemonState, asked: Asked, body: dict[str, object]) -> dict[str, Value]:
+    """Returns the options of the group in a body, as the wire names them; ``take`` checks them."""
+    return {
+        NAMED.get(name, name): await in_steps(daemon, asked, read_value(body[name], name))
+        for name in OPTIONS
+        if name in body
+    }
 
 
 def _job(names: tuple[str, ...], job: Value) -> dict[str, object]:

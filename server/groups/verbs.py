@@ -27,7 +27,7 @@ from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from relay.groups.state import Item
-from server.groups.consuming import given, may_divide
+from server.groups.consuming import GROUP_OPTIONS, given, may_divide
 from server.groups.space.dead import retrying
 from server.groups.space.definitions import alter, backoff_of, delete, joined, seek
 from server.groups.space.group import StreamMember, WorkGroup, check_disk, stated
@@ -123,9 +123,9 @@ async def _take(peer: Peer, arguments: Arguments) -> Value:
     They end by their deadlines alone, which begin now.
     """
     groups = peer.hosted.parts[GROUPS]
-    pattern, most, topic = arguments["pattern"], arguments["most"], arguments["topic"] or None
-    options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most, topic=topic)
-    check_source(peer.permit, topic, pattern)
+    options = _taking(_named(peer, arguments), arguments)
+    most = options.in_flight
+    check_source(peer.permit, options.topic, options.pattern)
     group = await joined(groups, options, peer.account)
     check_source(peer.permit, group.options.topic, group.pattern)
     jobs: list[Value] = []
@@ -154,6 +154,18 @@ async def _take(peer: Peer, arguments: Arguments) -> Value:
         if not (is_answered and member.out):
             groups.leave(group, member)
     return Map({"names": group.names, "ack_within": group.options.ack_within, "jobs": tuple(jobs)})
+
+
+def _taking(group: str, arguments: Arguments) -> ConsumeOptions:
+    """Returns the options of who takes; raises ``Refused`` for an option that a group has not."""
+    wanted: Map = arguments["options"] or Map()
+    unknown = [str(name) for name in wanted if name not in GROUP_OPTIONS]
+    if unknown:
+        known = ", ".join(GROUP_OPTIONS)
+        raise Refused("bad-request", f"a group has no option {unknown[0]!r:.60}, known are {known}")
+    spec: dict[Value, Value] = dict(wanted.pairs())
+    spec |= {"group": group, "pattern": arguments["pattern"], "in_flight": arguments["most"]}
+    return ConsumeOptions.read(Map(spec | ({"topic": arguments["topic"]} if arguments["topic"] else {})))
 
 
 def _named(peer: Peer, arguments: Arguments) -> str:

@@ -29,7 +29,7 @@ def test_arguments_are_read_by_name_and_a_default_stands_for_what_is_missing() -
         ("settle", {"group": "g", "done": ((1, 2),)}, "done must be an array of at most 10000 deliveries"),
         ("settle", {"group": "g", "done": ((1, 2, True),)}, "each epoch, position and token, got"),
         ("owners", {"pattern": 1, "most": 0}, "most must be a number from 1 to 10000, got 0"),
-        ("sync", {"x": 1}, "sync has no argument 'x', known are none"),
+        ("sync", {"x": 1}, "sync has no argument 'x', known are reached"),
         ("renew", {(1,): 1}, "renew has no argument (1,), known are owner"),
     ],
 )

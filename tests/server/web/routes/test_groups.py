@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 import dataspace
 from dataspace import Map, Record
+from server.groups.consuming import GROUP_OPTIONS
+from server.groups.routes import NAMED, OPTIONS
 from tests.server.web.routes.callers import HttpDaemon, record
 
 GROUP = "/v1/spaces/main/groups/work"
@@ -102,3 +104,39 @@ def test_items_of_a_topic_are_taken_and_done(daemon: HttpDaemon) -> None:
     assert daemon.call("POST", f"{path}/done", {"deliveries": done}).json()["epoch"] > 0
     refused = daemon.call("POST", f"{path}/take", {"topic": "none", "wait": 0})
     assert refused.problem()[1] == "group-differs"
+
+
+def test_the_body_that_makes_a_group_has_its_options(daemon: HttpDaemon) -> None:
+    path = "/v1/spaces/main/groups/chores/take"
+    daemon.put(Record("chore", "a", 1), Record("chore", "b", 2))
+    options = {"start": "held", "key": "who", "ack_within": 60, "attempts": 2}
+    for wrong in (
+        {"attempts": -1},
+        {"ack_within": 0},
+        {"start": "later"},
+        {"start": {"@": "at", "fields": []}},
+        {"key": 5},
+        {"key": "where"},
+        {"in_flight": 3},
+        {"topic": "t", "start": "held"},
+    ):
+        body = {"pattern": "chore($who, $n)", "wait": 0} | options | wrong
+        assert daemon.call("POST", path, body).problem()[:2] == (400, "bad-request"), wrong
+    made = {"pattern": "chore($who, $n)", "most": 5} | options
+    answer = daemon.call("POST", path, made).json()
+    jobs = answer["jobs"]
+    while len(jobs) < 2:
+        jobs += daemon.call("POST", path, {"most": 5}).json()["jobs"]
+    assert answer["ack_within"] == 60
+    assert [job["captures"] for job in jobs] == [{"who": "a", "n": 1}, {"who": "b", "n": 2}]
+    with dataspace.connect_blocking(daemon.url) as space:
+        (group,) = cast("tuple[Any]", space.request("groups", Map({"group": "chores"})))
+    has = {name: group["options"][name] for name in ("key", "ack_within", "attempts")}
+    assert has == {"key": "who", "ack_within": 60.0, "attempts": 2}
+    assert daemon.call("POST", path, made | {"wait": 0}).json()["jobs"] == []
+    for other in ({"key": "n"}, {"ack_within": 5}, {"attempts": 3}):
+        assert daemon.call("POST", path, {"wait": 0} | other).problem()[:2] == (409, "group-differs"), other
+
+
+def test_a_body_has_every_option_of_a_group() -> None:
+    assert sorted(NAMED.get(name, name) for name in OPTIONS) == list(GROUP_OPTIONS)
