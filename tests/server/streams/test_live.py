@@ -104,7 +104,9 @@ async def run(
                     nursery.start_soon(reader.read, rng)
                     nursery.start_soon(writer.write, writing)
                     await disturb(rng)
-                    await trio.sleep(0.3)
+                    enough = len(reader.seen) + 20
+                    while len(reader.seen) < enough:  # noqa: ASYNC110  # what another task counts
+                        await trio.sleep(0.01)
                     nursery.cancel_scope.cancel()
                 newest = await writing.sync()
                 await temps.at(newest)
