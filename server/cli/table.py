@@ -22,6 +22,8 @@ EPILOG: Final = """\
 examples:
   dataspace serve --listen tcp:127.0.0.1:7377 --data ./data
   dataspace serve --config dataspace.toml --check
+  dataspace put 'temp("d1", 21)' --durable lab
+  dataspace watch 'temp($device, $celsius)' --by device
   dataspace assert 'present("Alice")'
   dataspace get 'present($who)'
   dataspace query 'present($who), not busy($who)' --table
@@ -119,6 +121,33 @@ def _owned(args: argparse.Namespace) -> str:
 # A table: an argument is one line where it fits.
 # fmt: off
 USING: Final = (
+    Command("put", "assert a fact in place of the one with the same key", "cli.once.turns:put",
+        (
+            word("FACT", "a record, such as 'config(\"billing\", \"rate\", 7)'"),
+            option("--key PATTERN", "which facts it replaces; else all fields but the last"),
+            option("--durable --owner NAME", "owner of the fact", required=True),
+            *_IF, _unchanged("a fact with the key"),
+        ),
+        at_prompt=("Change", "put rate(7) --owner board  assert a fact in place of one with the same key"),
+        epilog="""\
+examples:
+  dataspace put 'config("billing", "rate", 7)' --durable operations
+  dataspace put 'place("v1", 3, 4)' --key 'place("v1", _, _)' --durable map
+  dataspace put 'config("speed", 8)' --durable ops --expect 'config("speed", 7)'
+
+FACT takes the place of what NAME asserts with the same key, in one epoch: no observer sees both, or none.
+The key is all fields but the last, or what PATTERN matches. Each owner has one fact for each key.
+""",
+    ),
+    Command("watch", "show what matches, live: tables on a terminal, or changes by key", "cli.lasting.watch:watch",
+        (
+            word("PATTERN", "a table for each", nargs="+"),
+            option("--by CAPTURE", "the capture that is a key, or several with commas: a key whose row"
+                   " changes keeps its line; without a terminal, print each change as `key old -> new`"),
+        ),
+        epilog="example: dataspace watch 'task($id, $state)' --by id. It asserts no interest; a terminal"
+        " needs rich: pip install 'dataspace-server[terminal]'",
+    ),
     Command("assert", "assert facts until Ctrl-C, for a time, or while a program runs",
         lambda args: "cli.once.turns:assert_" if args.durable else "cli.lasting.facts:assert_",
         (
@@ -156,24 +185,6 @@ USING: Final = (
             "Change",
             'retract task(_, "open")  retract facts of this shell, or with --owner NAME of that owner',
         ),
-    ),
-    Command("put", "assert a fact in place of the one with the same key", "cli.once.turns:put",
-        (
-            word("FACT", "a record, such as 'config(\"billing\", \"rate\", 7)'"),
-            option("--key PATTERN", "which facts it replaces; else all fields but the last"),
-            option("--durable --owner NAME", "owner of the fact", required=True),
-            *_IF, _unchanged("a fact with the key"),
-        ),
-        at_prompt=("Change", "put rate(7) --owner board  assert a fact in place of one with the same key"),
-        epilog="""\
-examples:
-  dataspace put 'config("billing", "rate", 7)' --durable operations
-  dataspace put 'place("v1", 3, 4)' --key 'place("v1", _, _)' --durable map
-  dataspace put 'config("speed", 8)' --durable ops --expect 'config("speed", 7)'
-
-FACT takes the place of what NAME asserts with the same key, in one epoch: no observer sees both, or none.
-The key is all fields but the last, or what PATTERN matches. Each owner has one fact for each key.
-""",
     ),
     Command("get", "print what matches now, and end", "cli.once.get:get",
         (word("PATTERN", "such as 'present($who)'"), *_FORMS),
@@ -237,15 +248,6 @@ most a million, are fetched and joined by this command.
         ),
     ),
     CONSUME,
-    Command("watch", "draw live tables of what matches several patterns", "cli.lasting.watch:watch",
-        (
-            word("PATTERN", "a table for each", nargs="+"),
-            option("--by CAPTURE", "the capture that is a key, or several with commas: a key whose row"
-                   " changes keeps its line; without a terminal, print each change as `key old -> new`"),
-        ),
-        epilog="example: dataspace watch 'task($id, $state)' --by id. It asserts no interest; a terminal"
-        " needs rich: pip install 'dataspace-server[terminal]'",
-    ),
     Command("send", "send messages, in one turn",
         lambda args: "cli.lasting.facts:send" if args.message == ["-"] else "cli.once.turns:send",
         (
