@@ -139,7 +139,8 @@ FACT takes the place of what NAME asserts with the same key, in one epoch: no ob
 The key is all fields but the last, or what PATTERN matches. Each owner has one fact for each key.
 """,
     ),
-    Command("watch", "show what matches, live: tables on a terminal, or changes by key", "cli.lasting.watch:watch",
+    Command("watch", "show what matches, live: tables on a terminal, or changes by key",
+        "cli.lasting.watch:watch",
         (
             word("PATTERN", "a table for each", nargs="+"),
             option("--by CAPTURE", "the capture that is a key, or several with commas: a key whose row"

@@ -8,12 +8,13 @@ Always: a job is named by its ``delivery``, ``"EPOCH.POSITION.TOKEN"``, which is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import orjson
 from starlette.responses import Response
 
+from dataspace.steps import Steps, batched
 from dataspace.wire.consuming import MOST_IN_FLIGHT
 from index.values.jsons import captures_json, to_json
 from index.values.values import Map, Value
@@ -32,6 +33,9 @@ from server.web.routes.parameters import (
     read_value,
 )
 from server.web.routes.route import IN_SPACE, Row
+
+STEP: Final = 64
+"""Jobs that are written as JSON before other work of the daemon has its turn."""
 
 GROUP: Final = Parameter("group", "the name of the group", place="path", needed=True)
 PARAMETERS: Final = (SPACE, GROUP)
@@ -104,10 +108,21 @@ async def take(daemon: DaemonState, asked: Asked) -> Response:
             arguments["options"] = Map(options)
         answer = await session.request("take", arguments)
     assert isinstance(answer, Map)  # by WIRE.md
+    jobs = await in_steps(daemon, asked, _listed(answer, _job))
+    return _json({"ack_within": answer["ack_within"], "jobs": jobs})
+
+
+def _listed(
+    answer: Map, shown: Callable[[tuple[str, ...], Value], dict[str, object]]
+) -> Steps[list[dict[str, object]]]:
+    """Returns the jobs of an answer as JSON has them, some at a time."""
     names, jobs = answer["names"], answer["jobs"]
-    assert isinstance(names, tuple) and isinstance(jobs, tuple)  # as above
-    listed = [_job(tuple(map(str, names)), each) for each in jobs]
-    return _json({"ack_within": answer["ack_within"], "jobs": listed})
+    assert isinstance(names, tuple) and isinstance(jobs, tuple)  # by WIRE.md
+    named, listed = tuple(map(str, names)), []
+    for some in batched(jobs, STEP):
+        listed += [shown(named, each) for each in some]
+        yield
+    return listed
 
 
 async def _options(daemon: DaemonState, asked: Asked, body: dict[str, object]) -> dict[str, Value]:
@@ -172,14 +187,12 @@ async def peek(daemon: DaemonState, asked: Asked) -> Response:
         arguments: dict[str, Value] = {"group": asked.values["group"], "most": asked.values.get("most", 100)}
         answer = await session.request("peek", arguments)
     assert isinstance(answer, Map)  # by WIRE.md
-    names, jobs = answer["names"], answer["jobs"]
-    assert isinstance(names, tuple) and isinstance(jobs, tuple)  # as above
-    named = tuple(map(str, names))
     status = {str(name): to_json(value) for name, value in answer.pairs() if name != "jobs"}
-    return _json(status | {"jobs": [_peeked(named, each) for each in jobs if isinstance(each, Map)]})
+    return _json(status | {"jobs": await in_steps(daemon, asked, _listed(answer, _peeked))})
 
 
-def _peeked(names: tuple[str, ...], job: Map) -> dict[str, object]:
+def _peeked(names: tuple[str, ...], job: Value) -> dict[str, object]:
+    assert isinstance(job, Map)  # by WIRE.md
     row = job["captures"]
     shown: dict[str, object] = {str(name): to_json(value) for name, value in job.pairs()}
     return shown | {"captures": captures_json(names, row) if isinstance(row, tuple) else None}

@@ -11,7 +11,7 @@ import trio
 
 from dataspace.errors import DeliveryLost, Refused
 from dataspace.kernel.changes import time_of
-from dataspace.steps import Steps, at_once
+from dataspace.steps import Steps, at_once, batched
 from dataspace.wire.consuming import (
     BACKOFF_ALLOWED,
     LONGEST_SECONDS,
@@ -218,7 +218,7 @@ def _statuses(peer: Peer, wanted: list[WorkGroup], most: int | None) -> Generato
                     shown += [_shown(peer, each) for each in some[start : start + STEP]]
                     yield
                 status["deliveries"] = tuple(shown)
-            found.append(Map(status))
+            found.append(Map.of(status.items()))
         yield
     return tuple(found)
 
@@ -255,16 +255,20 @@ async def _peek(peer: Peer, arguments: Arguments) -> Value:
 def _peeked(peer: Peer, group: WorkGroup, most: int) -> Generator[None, None, Value]:
     """Looks through what is out, then through the other undone items in their order, in steps of the lane."""
     core = group.core
-    out = [each.item for each in islice(core.out.values(), most)]
-    others = (item for item in core.state.undone.values() if not item.token)
-    items = [*out, *islice(others, most - len(out))]
     status = _status(peer, group) | {"postponed": core.postponed, "names": group.names}
     status["next_due"] = None if (due := core.next_due) is None else time_of(due)
+    out, undone = list(islice(core.out.values(), most)), list(core.state.undone.values())
     jobs: list[Value] = []
-    for start in range(0, len(items), STEP):
-        jobs += [_seen(peer, group, item) for item in items[start : start + STEP]]
+    for some in batched(out, STEP):
+        jobs += [_seen(peer, group, each.item) for each in some]
         yield
-    return Map(status | {"jobs": tuple(jobs)})
+    for others in batched(undone, STEP):
+        if len(jobs) == most:
+            break
+        waiting = [item for item in others if not item.token]
+        jobs += [_seen(peer, group, item) for item in waiting[: most - len(jobs)]]
+        yield
+    return Map.of((status | {"jobs": tuple(jobs)}).items())
 
 
 def _seen(peer: Peer, group: WorkGroup, item: Item) -> Value:
@@ -276,10 +280,12 @@ def _seen(peer: Peer, group: WorkGroup, item: Item) -> Value:
     delivery = group.core.out.get(item.token)
     if delivery is not None:
         who = _name_of(delivery.member, is_whole=peer.permit.inspects)
-        return Map(seen | {"state": "out", "member": who, "seconds_left": _seconds_left(delivery)})
-    if item.due:
-        return Map(seen | {"state": "postponed", "due": time_of(item.due)})
-    return Map(seen | {"state": "waiting"})
+        seen |= {"state": "out", "member": who, "seconds_left": _seconds_left(delivery)}
+    elif item.due:
+        seen |= {"state": "postponed", "due": time_of(item.due)}
+    else:
+        seen["state"] = "waiting"
+    return Map.of(seen.items())
 
 
 def _seconds_left(delivery: JobDelivery) -> float | None:

@@ -295,6 +295,7 @@ def verb_cases(world: World) -> dict[str, list[Case]]:
         "end-topic": [asked("end-topic", topic="none")],
         "take": [asked("take", group="none")],
         "settle": [asked("settle", group="none")],
+        "peek": [asked("peek", group="none"), asked("peek", MOST + MOST // 4, group="large", most=10_000)],
         "groups": [asked("groups"), asked("groups", out=True), asked("groups", group="large", out=True)],
         "group-alter": [asked("group-alter", group="none", what="pause")],
         "topic-frontier": [asked("topic-frontier", topic="large")],
@@ -338,6 +339,10 @@ def web_cases(world: World) -> dict[tuple[str, str], list[Web]]:
         "/why": get(f"{inside}/why", {"fact": "derived(5)"}),
         "/why-not": get(f"{inside}/why-not", {"pattern": "derived(-1)"}),
         "/explain": get(f"{inside}/explain"),
+        "/groups/{group}": [
+            *get(f"{inside}/groups/none"),
+            *get(f"{inside}/groups/large", {"most": "10000"}),
+        ],
     }
     return {
         **{("GET", f"/v1/spaces/{{space}}{path}"): some for path, some in cases.items()},

@@ -135,7 +135,7 @@ const samples = {
   Space: {
     assert: [fact], send: [fact], turn: [() => {}], put: [fact], first: [pattern], observe: [pattern],
     live: [pattern, "n"], matches: [pattern], consume: [pattern], subscribe: ["t"], publish: ["t"],
-    endTopic: ["t"], sync: [], status: [], request: ["sync", {}], close: [],
+    endTopic: ["t"], peek: ["w"], sync: [], status: [], request: ["sync", {}], close: [],
   },
   Draft: {
     assert: [fact], retract: [claim], replace: [claim, fact], put: [fact], withdraw: [pattern], send: [fact],

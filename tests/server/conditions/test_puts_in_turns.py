@@ -219,7 +219,7 @@ async def test_a_put_of_which_the_answer_was_lost_happens_once(url: str, proxy: 
             with trio.fail_after(10):
                 await ticket.wait()
         epochs = [await seen.next_epoch() for _ in range(4)]
-        assert [each.added for each in epochs if each] == [[("all", n)] for n in range(4)]
+        assert [[*each.added] for each in epochs if each] == [[("all", n)] for n in range(4)]
         seen.close()
 
 

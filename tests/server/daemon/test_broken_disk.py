@@ -169,7 +169,7 @@ def test_a_past_that_cannot_be_read_is_refused_and_the_daemon_goes_on(
                 assert sorted(await space.matches("kept($n, _)")) == [(0,), (1,), (2,)]
                 told.unlink()  # as above
                 async with space.observe("kept($n, _)", after=0, upto=3, quiet=True) as seen:
-                    assert [epoch.added async for epoch in seen.epochs()] == [[(0,)], [(1,)], [(2,)]]
+                    assert [[*epoch.added] async for epoch in seen.epochs()] == [[(0,)], [(1,)], [(2,)]]
                 await space.send(Record("goes", "on"))
 
     trio.run(read)
@@ -205,5 +205,5 @@ async def _read_around(url: str) -> None:
                 async with space.observe("on($n)", after=0, upto=5, quiet=True) as seen:
                     assert [epoch async for epoch in seen.epochs()]
             async with space.observe("on($n)", after=2, upto=5, quiet=True) as seen:
-                assert [epoch.added async for epoch in seen.epochs()] == [[(3,)], [(4,)], [(5,)]]
+                assert [[*epoch.added] async for epoch in seen.epochs()] == [[(3,)], [(4,)], [(5,)]]
             assert sorted(await space.matches("on($n)")) == [(1,), (2,), (3,), (4,), (5,)]
