@@ -14,8 +14,8 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     43626  index/ dataspace/ relay/ server/
-groups    3718  relay/groups/ server/groups/
+core     43638  index/ dataspace/ relay/ server/
+groups    3768  relay/groups/ server/groups/
 topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4074  relay/archive/ relay/objects/ server/archiving/
 cluster   2628  relay/store/postgres/ server/cluster/

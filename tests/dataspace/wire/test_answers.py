@@ -27,6 +27,7 @@ def rows(count: int) -> tuple[Value, ...]:
         lambda count: Map({f"{n}": rows(min(count, 300)) for n in range(20)}),
         lambda count: Record("list", *rows(min(count, 300))),
         lambda count: ((rows(count),),),
+        lambda count: (7, Map({"group": "w", "deliveries": rows(count)}), Map({1: rows(min(count, 300))})),
         lambda _: None,
     ],
 )
@@ -39,3 +40,5 @@ def test_a_step_packs_some_rows() -> None:
     value = Map({"changes": rows(10 * ROWS), "upto": 7})
     assert is_long(value) and not is_long(Map({"upto": 7})) and is_long(rows(ROWS + 1))
     assert len(list(answering(1, value))) == 10
+    assert is_long((value,)) and not is_long((Map({"upto": 7}),))
+    assert len(list(answering(1, (Map({"upto": 7}), value, value)))) == 20
