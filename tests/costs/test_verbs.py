@@ -167,6 +167,10 @@ async def groups(space: RemoteSpace, count: int) -> None:
     await ask(space, "groups", out=True)
 
 
+async def peek(space: RemoteSpace, count: int) -> None:
+    assert len((await ask(space, "peek", group="g", most=count))["jobs"]) == count
+
+
 async def many_groups(space: RemoteSpace, count: int) -> None:
     for number in range(count):
         await ask(space, "take", group=f"g{number}", pattern=parse_pattern(f"m({number}, $n)"))
@@ -207,7 +211,8 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "stage publish of n batches": (stage, publish),
     "stage publish of one batch": (stage_once, publish_once),
     "discard": (stage, discard),
-    "take groups": (send, take, groups),
+    "take groups peek": (send, take, groups, peek),
+    "peek": (send, peek),
     "take one by one": (send, take_each),
     "take of n groups": (many_groups, groups),
     "rules": (rules, explain),

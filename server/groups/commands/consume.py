@@ -23,19 +23,10 @@ from server.cli.lasting.facts import environment
 from server.cli.output import change_json, note, print_epoch, say
 from server.cli.values import content, parsed, value_in
 from server.config.units import duration
+from server.groups.commands.waits import waits
 
 AGAIN: Final = 75
 """The status of a command whose job is to be tried again without blame (EX_TEMPFAIL)."""
-
-
-def waits(text: str) -> float | tuple[float, ...]:
-    """Returns the seconds in one time, or in several.
-
-    >>> waits("1.5s"), waits("1s,2m")
-    (1.5, (1.0, 120.0))
-    """
-    times = tuple([duration(each) for each in text.split(",")])
-    return times if "," in text else times[0]
 
 
 async def consume(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from server.cli.connecting import connect_short
 from server.cli.once.sessions import aligned, since_text
 from server.cli.output import counted, json_line, say, write
 from server.config.units import duration
-from server.groups.commands.consume import waits
+from server.groups.commands.waits import waits
 
 COLUMNS: Final = ("group", "members", "out", "undone", "dead", "oldest", "behind", "state", "pattern")
 PEEK: Final = ("job", "state", "failed", "member", "in", "item")
