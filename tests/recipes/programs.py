@@ -144,7 +144,7 @@ class Stage:
             beside = self.folder / "client"
             if not beside.exists():
                 shutil.copytree(STATIC, beside)
-            return shutil.copy(RECIPES / recipe, beside)
+            return Path(shutil.copy(RECIPES / recipe, beside))
         name = recipe if "." in recipe else f"{recipe}.py"
         return RECIPES / name if (RECIPES / name).exists() else HERE / name
 
