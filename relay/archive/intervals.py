@@ -21,10 +21,13 @@ from relay.archive.columns import (
     ColumnObject,
     Types,
     arrow_module,
+    classes_in,
     classes_of,
     is_folder,
     label_table,
     own_kinds,
+    settled_anew,
+    with_classes,
     written,
 )
 
@@ -59,12 +62,21 @@ Kind = tuple[str | None, int]
 class GatheredRows:
     """The rows of several ranges, or of a state and the ranges after it, by label and number of fields.
 
-    ``settled`` are the classes of fields that were not settled before.
+    ``settled`` are the classes of fields that were not settled before, or are settled anew.
     """
 
-    def __init__(self, parts: Sequence[Sequence[ColumnPart]], types: Types) -> None:
-        """``parts`` has the objects of each range, in order; reads the objects of all other rows now."""
+    def __init__(
+        self,
+        parts: Sequence[Sequence[ColumnPart]],
+        types: Types,
+        may_change: Callable[[Kind, str], bool] = lambda *_: False,
+    ) -> None:
+        """``parts`` has the objects of each range, in order; reads the objects of all other rows now.
+
+        ``may_change`` is asked whether the fields of a kind may get other classes.
+        """
         self.settled: Final[dict[str, str]] = {}
+        self._may_change = may_change
         self._types = types
         self._parts: dict[Kind, list[ColumnPart]] = {}
         for each in parts:
@@ -84,19 +96,24 @@ class GatheredRows:
     def classes(self, kind: Kind) -> str:
         """Returns the class of each field."""
         name = f"{kind[0]}/{kind[1]}"
-        return "" if kind[0] is None else self._types.get(name) or self.settled.get(name, "")
+        return "" if kind[0] is None else self.settled.get(name) or self._types.get(name, "")
 
     def table(self, kind: Kind) -> Any:
-        """Returns the rows of a kind in the order of the log, without intervals.
+        """Returns the rows of a kind in the order of the log, without intervals; settles its classes anew.
 
         Only rows of a state have ``_since``: 0 where that is not known.
         """
         if kind[0] is None:
             return self._rest
-        found = [_table(part) for part in self._parts.get(kind, [])]
+        known = self.classes(kind)
+        tables = [_table(part) for part in self._parts.get(kind, [])]
+        found = [(table, classes_in(table)) for table in tables]
         if kind in self._moved:
-            found.append(label_table(self._moved[kind], self.classes(kind)))
-        return _joined(found)
+            found.append((label_table(self._moved[kind], known), known))
+        classes = settled_anew(found, known)
+        if classes != known and self._may_change(kind, classes):
+            self.settled[f"{kind[0]}/{kind[1]}"] = known = classes
+        return _joined([with_classes(table, now, known) for table, now in found])
 
     def _own_labels(self) -> set[str]:
         """Returns the labels that have objects of their own in a range, or have many rows by now."""
@@ -177,12 +194,8 @@ def _facts(gathered: GatheredRows, kind: Kind, table: Any, order: tuple[int, ...
     arrow = arrow_module()
     table = _clustered(table, order)
     unknown = _compute().equal(table.column(SINCE), 0)
-    replaced = {
-        SINCE: _compute().if_else(unknown, arrow.scalar(None, arrow.int64()), table.column(SINCE)),
-        "_seq": arrow.array(range(table.num_rows), arrow.int32()),
-    }
-    for name, column in replaced.items():
-        table = table.set_column(table.column_names.index(name), name, column)
+    since = _compute().if_else(unknown, arrow.scalar(None, arrow.int64()), table.column(SINCE))
+    table = _numbered(table.set_column(table.column_names.index(SINCE), SINCE, since))
     return written(table, *kind, gathered.classes(kind), net=table.num_rows, order=order)
 
 
@@ -191,6 +204,25 @@ def _clustered(table: Any, order: Sequence[int]) -> Any:
         return table
     keys = [*[(f"f{at}", "ascending") for at in order], (EPOCH, "ascending"), ("_seq", "ascending")]
     return table.take(_compute().sort_indices(table, sort_keys=keys))
+
+
+def recast(
+    content: bytes, kind: Kind, classes: str, order: tuple[int, ...], *, is_state: bool
+) -> ColumnObject:
+    """Returns an object with the same rows, whose fields have other classes."""
+    from pyarrow import BufferReader, parquet
+
+    table = parquet.read_table(BufferReader(content))
+    table = _clustered(with_classes(table, classes_in(table), classes), order)
+    if is_state:
+        table = _numbered(table)
+    return written(table, *kind, classes, order=order)
+
+
+def _numbered(table: Any) -> Any:
+    arrow = arrow_module()
+    places = arrow.array(range(table.num_rows), arrow.int32())
+    return table.set_column(table.column_names.index("_seq"), "_seq", places)
 
 
 def facts_after(gathered: GatheredRows, epoch: int, time: int) -> Iterator[ColumnObject]:

@@ -7,12 +7,14 @@ changes.  So a change is written again as often as there are tiers above its ran
 
 Always: an epoch is in one range, in order.  Ranges are merged only if they follow each other in the log's
 chain, without missing epochs between.  Of a merger and an archiver that write one version, one begins again.
-Replaced objects stay for a day.  Memory is bounded: ranges whose rows of one label would take more
-are merged no further, and a state that is too large stays as it is.
+Replaced objects stay for a day.  All objects of a label have the same class for each field: a merge that
+settles one anew writes all of them anew, or leaves the class as it is.  Memory is bounded: ranges whose rows
+of one label would take more are merged no further, and a state that is too large stays as it is.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,8 +27,8 @@ from typing import Final
 from dataspace.errors import UsageError
 from dataspace.faults import reach
 from relay.archive.archive import Archive
-from relay.archive.columns import ColumnObject, Types, columns_of
-from relay.archive.intervals import Clusters, ColumnPart, GatheredRows, Kind, facts_after, merged
+from relay.archive.columns import ColumnObject, Types, columns_of, kinds_of_rest
+from relay.archive.intervals import Clusters, ColumnPart, GatheredRows, Kind, facts_after, merged, recast
 from relay.archive.manifest import (
     COLUMNS,
     SEGMENTS,
@@ -59,6 +61,12 @@ ROW_MEMORY: Final = 320
 
 BODY_MEMORY: Final = 4
 """The same for each byte of the row in the log."""
+
+ANEW: Final = 8
+"""How many times as many rows as are merged may be written anew, elsewhere, for other classes of fields.
+
+So what that costs is in proportion to what is archived, even if a field changes with each range.
+"""
 
 TIER: Final = 4
 """A tier is so many times as large as the tier below."""
@@ -139,8 +147,8 @@ class Merger:
         time = store_time(self.archive)
         reach("merge-before-manifest")
         while True:
-            following = _following(manifest, run, new_range, state, work.types)
-            retired = retired_after(manifest, _replaced(manifest, run, following), time, finished)
+            following = _following(manifest, run, new_range, state, work)
+            retired = retired_after(manifest, _replaced(manifest, following), time, finished)
             following = replace(following, retired=retired)
             try:
                 self.writer.commit(self.writer.with_chapter(following))
@@ -257,7 +265,11 @@ ATTEMPTS: Final = 10
 
 
 class _Work:
-    """The reading and writing for one merge; ``types`` are the classes that it settled."""
+    """The reading and writing for one merge; ``types`` are the classes that it settled.
+
+    ``renewed`` are objects of other ranges and states, by the paths of those that they replace: where a field
+    got another class, all objects of its label did.
+    """
 
     def __init__(self, archive: Archive, manifest: ArchiveManifest, rules: MergeRules) -> None:
         self._archive = archive
@@ -266,6 +278,11 @@ class _Work:
         self._memory = rules.memory
         self._manifest = manifest
         self.types: Final[dict[str, str]] = {}
+        self.renewed: Final[dict[str, ArchivedFile]] = {}
+        self._anew: dict[Kind, str] = {}
+        self._elsewhere: list[ArchivedFile] = []
+        self._rest: dict[str, frozenset[tuple[str, int]]] = {}
+        self._rows_left = 0
 
     def merged(
         self, writer: ArchiveWriter, run: Sequence[Range], begin: int
@@ -281,13 +298,22 @@ class _Work:
         known, stated, net = None, list[ArchivedFile](), 0
         if not self._archive.place.topic:  # whose steps have no columns
             known, before = self._state(begin, run)
-            gathered = self._gathered([before, *[self._parts(each) for each in run]])
+            dropped = {each.last for each in run[:-1]} | ({begin} if known else set())
+            ranges = [each for each in self._manifest.ranges if each not in run]
+            states = [each for each in self._manifest.states if each.epoch not in dropped]
+            self._elsewhere = _columns_of(ranges, states)
+            self._rows_left = ANEW * sum([each.changes for each in run])
+            gathered = GatheredRows(
+                [before, *[self._parts(each) for each in run]], self._all_types(), self._may_change
+            )
             name = random_name(first.first, last.last, "parquet")
             held = f"{begin:012}-{name.rpartition('-')[2]}"
             for changes, facts in merged(gathered, self._clusters, begin):
                 files += writer.put_columns(_present(changes), name)
                 net += changes.net if changes else 0
                 stated += writer.put_columns(_present(facts), held, STATES)
+            self.types.update(gathered.settled)
+            self._renew(writer)
         new_range = Range(
             first.first,
             last.last,
@@ -314,6 +340,46 @@ class _Work:
         made = GatheredRows(parts, self._all_types())
         self.types.update(made.settled)
         return made
+
+    def _may_change(self, kind: Kind, classes: str) -> bool:
+        """Returns whether all other objects with rows of a kind can be written anew; if so, they will be.
+
+        They must be few enough, and none in a chapter, which only an erasure changes.
+        """
+        files, chapters = self._elsewhere, map(self._archive.body, self._manifest.chapters)
+        chaptered = [file for each in chapters for file in _columns_of(each.ranges, each.states)]
+        rows = sum([each.rows for each in (*files, *chaptered) if (each.label, each.arity) in (kind, _REST)])
+        if rows > self._rows_left or any(self._has_rows(each, kind) for each in chaptered):
+            return False
+        self._rows_left -= rows
+        self._anew[kind] = classes
+        return True
+
+    def _has_rows(self, file: ArchivedFile, kind: Kind) -> bool:
+        """True if an object has rows of a kind that a table has, which may be copied from all other rows."""
+        if file.label is not None or file.form == STATES:
+            return (file.label, file.arity) == kind
+        if file.path not in self._rest:
+            self._rest[file.path] = kinds_of_rest(self._archive.content(file))
+        return kind in self._rest[file.path]
+
+    def _renew(self, writer: ArchiveWriter) -> None:
+        """Writes the other objects of labels with other classes anew.
+
+        All other rows are packed and stay as they are, but under another name: what a table has copied of
+        them has the classes of before.
+        """
+        for file in self._elsewhere:
+            kind = next((each for each in self._anew if self._has_rows(file, each)), None)
+            if kind is None:
+                continue
+            content, is_state = self._archive.content(file), file.form == STATES
+            made = ColumnObject(None, -1, file.rows, content)
+            if file.label is not None:
+                made = recast(content, kind, self._anew[kind], file.order, is_state=is_state)
+            base = file.path.rpartition("/")[2].rpartition("-")[0]
+            name = f"{base}-{uuid.uuid4().hex[:12]}.parquet"
+            [self.renewed[file.path]] = writer.put_columns([made], name, file.form)
 
     def _all_types(self) -> dict[str, str]:
         return {**self._known, **self.types}
@@ -360,6 +426,15 @@ class _Work:
         return state, [replace(_made(each), is_state=True) for each in made]
 
 
+_REST: Final[Kind] = (None, -1)
+
+
+def _columns_of(*parts: Iterable[Range | ArchivedState]) -> list[ArchivedFile]:
+    """Returns the objects in Parquet of some ranges and states."""
+    files = [file for part in parts for of in part for file in of.files]
+    return [file for file in files if file.form in (COLUMNS, STATES)]
+
+
 def _made(of: ColumnObject) -> ColumnPart:
     return ColumnPart(of.label, of.arity, lambda: of.content)
 
@@ -383,9 +458,13 @@ def _following(
     run: Sequence[Range],
     new_range: Range,
     state: ArchivedState | None,
-    types: dict[str, str],
+    work: _Work,
 ) -> ArchiveManifest:
     """Returns the next version, with a range instead of several, and the state before it."""
+
+    def renewed(files: Iterable[ArchivedFile]) -> tuple[ArchivedFile, ...]:
+        return tuple([work.renewed.get(each.path, each) for each in files])
+
     ranges = list(manifest.ranges)
     at = ranges.index(run[0])
     ranges[at : at + len(run)] = [new_range]
@@ -393,23 +472,29 @@ def _following(
     replaced = {*[each.last for each in run[:-1]], *[each.epoch for each in added]}
     gone = [each for each in manifest.states if each.epoch in replaced]
     states = [each for each in manifest.states if each not in gone] + added
+    states.sort(key=lambda archived: archived.epoch)
     return replace(
         manifest.next(),
-        ranges=tuple(ranges),
-        states=tuple(sorted(states, key=lambda archived: archived.epoch)),
-        types={**manifest.types, **types},
+        ranges=tuple([replace(each, files=renewed(each.files)) for each in ranges]),
+        states=tuple([replace(each, files=renewed(each.files)) for each in states]),
+        types={**manifest.types, **work.types},
     )
 
 
-def _replaced(
-    manifest: ArchiveManifest, run: Sequence[Range], following: ArchiveManifest
-) -> Iterator[ArchivedFile]:
-    """Yields the objects of merged ranges, and of states that the next version has no more."""
-    for of in run:
+def _replaced(manifest: ArchiveManifest, following: ArchiveManifest) -> Iterator[ArchivedFile]:
+    """Yields the objects of ranges and states that the next version has no more."""
+    named = {file.path for file in _files(following)}
+    for file in _files(manifest):
+        if file.path not in named:
+            yield file
+
+
+def _files(manifest: ArchiveManifest) -> Iterator[ArchivedFile]:
+    """Yields the objects of the ranges and states after the chapters."""
+    for of in manifest.ranges:
         yield from of.files
     for state in manifest.states:
-        if state not in following.states:
-            yield from state.files
+        yield from state.files
 
 
 def retired_after(

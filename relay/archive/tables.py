@@ -24,7 +24,7 @@ from dataspace.codec import unpack_own
 from dataspace.errors import DataspaceError
 from index.values.values import Record, Value
 from relay.archive.archive import Archive
-from relay.archive.columns import field_arrays, label_folder
+from relay.archive.columns import field_arrays, kinds_of_rest, label_folder
 from relay.archive.footers import Footer, footer_of
 from relay.archive.manifest import COLUMNS, ArchivedFile
 from relay.archive.orphans import DELTA_LOG, DELTA_ROWS
@@ -156,13 +156,7 @@ class DeltaTables:
         return found
 
     def _labels_of(self, file: ArchivedFile) -> frozenset[tuple[str, int]]:
-        from pyarrow import BufferReader, parquet
-
-        content = self.archive.objects.get(self.archive.name(file.path))
-        table = parquet.read_table(BufferReader(content), columns=["label", "arity"])
-        unique = table.group_by(["label", "arity"]).aggregate([])
-        pairs = zip(unique.column("label").to_pylist(), unique.column("arity").to_pylist(), strict=True)
-        return frozenset([(label, arity) for label, arity in pairs if label is not None and arity >= 0])
+        return kinds_of_rest(self.archive.objects.get(self.archive.name(file.path)))
 
     # -- commits ----------------------------------------------------------------------------------------
 
@@ -214,14 +208,15 @@ class DeltaTables:
         """Returns the next commit of a table; writes the rows of rare labels that it names."""
         now = time.time_ns() // 1_000_000
         adds = [(each, *self._footer(label, arity, each)) for each in added]
-        columns = dict(known.columns)
+        gone = [*removed]
+        columns: dict[str, str] = {} if known.files.keys() <= {*gone} else dict(known.columns)
         for _, footer, _ in adds:
             for column, kind in footer.columns.items():
                 if columns.setdefault(column, kind) != kind:
                     raise TableBroken(
                         f"column {column} of {label}/{arity} is {kind}, and was {columns[column]}"
                     )
-        gone = [*removed]
+        columns = {**known.columns, **columns}  # a merge that settles classes anew replaces all files
         changes = sum([footer.rows for _, footer, _ in adds]) != sum([known.files[path] for path in gone])
         actions: list[Mapping[str, object]] = []
         if known.version < 0:

@@ -27,8 +27,8 @@ Counts: TypeAlias = dict[Hashable, int]
 KEPT_ROWS: Final = 1 << 20
 """Captures whose counts a process keeps for its next task."""
 
-_kept: dict[tuple[str, Hashable, int], Counts] = {}
-"""The counts of the task that ended last, by archive, pattern and epoch."""
+_kept: dict[tuple[Hashable, ...], Counts] = {}
+"""The counts of the task that ended last, by archive, pattern, classes of fields, and epoch."""
 
 
 def counted_batches(task: ColumnTask, files: SummedFiles, identity: str) -> Iterator[pa.RecordBatch] | None:
@@ -39,14 +39,14 @@ def counted_batches(task: ColumnTask, files: SummedFiles, identity: str) -> Iter
     """
     if len(files.by_fields) > 1:
         return None
-    return _batches(task, [each for some in files.by_fields.values() for each in some], files.begin, identity)
+    of = identity, key(task.columns.pattern), files.classes
+    return _batches(task, [each for some in files.by_fields.values() for each in some], files.begin, of)
 
 
 def _batches(
-    task: ColumnTask, files: Sequence[ColdFile], begin: int, identity: str
+    task: ColumnTask, files: Sequence[ColdFile], begin: int, of: tuple[Hashable, ...]
 ) -> Iterator[pa.RecordBatch]:
-    pattern = key(task.columns.pattern)
-    counts = _kept.pop((identity, pattern, task.after), None)
+    counts = _kept.pop((*of, task.after), None)
     if counts is None:
         counts = _counts_before(task, files, begin)
     captured = sorted({*task.form.captures})
@@ -58,7 +58,7 @@ def _batches(
                     yield shown_rows(task, batch if all(seen) else batch.filter(pa.array(seen)))
     _kept.clear()
     if len(counts) <= KEPT_ROWS:
-        _kept[identity, pattern, task.upto] = counts
+        _kept[*of, task.upto] = counts
 
 
 def _counts_before(task: ColumnTask, files: Sequence[ColdFile], begin: int) -> Counts:

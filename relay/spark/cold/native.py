@@ -76,7 +76,7 @@ def native_scan(
     O(ranges); reads nothing but the manifest.  Where facts are to be counted, Spark reads from the nearest
     state on, and parts rows by their captures.
     """
-    form = column_form(wanted.pattern)
+    manifest, form = archive.manifest, column_form(wanted.pattern)
     if form is None or not all(each.capture is not None or each.name in CHANGES for each in wanted.all):
         return None
     files = column_files(archive, form, after, upto) if form.faithful else None
@@ -87,6 +87,8 @@ def native_scan(
         made = scan.frame(spark, wanted.all, after, upto)
     else:
         made = _counted(spark, archive, form, wanted, after, upto)
+    if archive.manifest is not manifest:
+        return None  # another thread read a newer one, whose files may have other classes
     return made if made is None or wanted.where is None else made.where(_expression(wanted.where))
 
 

@@ -172,19 +172,21 @@ def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> d
 class SummedFiles:
     """The columns to count facts by: the state at ``begin``, if any, and all changes after that.
 
-    ``by_fields`` has them by their number of fields, a state first.
+    ``by_fields`` has them by their number of fields, a state first; ``classes`` are those of the fields.
     """
 
     begin: int
     by_fields: Mapping[int, Sequence[ColdFile]]
+    classes: tuple[str, ...]
 
 
 def summed_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> SummedFiles | None:
     """Returns the columns from which the facts after an epoch, and the changes up to another, are counted.
 
     None where a range has segments alone, where facts of the label are among the rare ones, and where the
-    archive begins later without a state.
+    archive begins later without a state; also if another thread has read a newer manifest meanwhile.
     """
+    manifest = archive.manifest
     near = nearest_state(archive, after)
     if near is None and archive.oldest > 1:
         return None
@@ -204,7 +206,10 @@ def summed_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> S
             found.setdefault(file.arity, []).append(cold)
     if any(widest >= 0 for widest in _together(partial(widest_of, archive.objects, form.label), rare)):
         return None
-    return SummedFiles(begin, found)
+    if archive.manifest is not manifest:
+        return None  # a merge may have settled classes anew, and files must agree on them
+    classes = [manifest.types[f"{form.label}/{fields}"] for fields in sorted(found)]
+    return SummedFiles(begin, found, tuple(classes))
 
 
 def _columns_between(archive: Archive, after: int, upto: int) -> list[tuple[Range, ArchivedFile]] | None:

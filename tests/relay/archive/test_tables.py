@@ -21,7 +21,7 @@ from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes
 from relay.archive.erasure.erasing import erase
 from relay.archive.manifest import Range
-from relay.archive.merging import Merger
+from relay.archive.merging import Merger, MergeRules
 from relay.archive.tables import DeltaTables, TableBroken
 from relay.log.log import Log
 from relay.log.reader import LogReader
@@ -200,6 +200,39 @@ def test_ranges_that_are_merged_are_replaced_in_one_commit(world: World) -> None
     assert sorted(flags) == [("add", False)] + [("remove", False)] * len(ODD)
     until = deltalake.DeltaTable(after.address).to_pyarrow_table().column("_until").to_pylist()
     assert len([each for each in until if each is not None]) == len(ODD) - 1
+
+
+def test_a_class_that_a_merge_settles_anew_is_a_commit_of_all_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of rows that were copied from all other rows; no file of before is in it, nor a row twice."""
+    monkeypatch.setattr(making, "MOST_LABELS", 1)
+    monkeypatch.setattr(making, "MANY_ROWS", 100)
+    often = [Record("often", at) for at in range(30)]
+    world.write(*[Record("p", at, None) for at in range(30)])
+    world.close_range()
+    world.write(*often, Record("p", 30, None), Record("p", 31, "a"))
+    world.close_range()
+    tables = DeltaTables(world.archive)
+    (before,) = [each for each in tables.update() if each.label == "p"]
+    assert Path(before.address, "_rows").is_dir()
+    for at in range(40, 48):
+        world.write(Record("p", at, at))
+        world.close_range()
+    expected = world.told("p", 2)
+    assert Merger(world.archive, rules=MergeRules(changes=20)).merge_all(lambda _: None)
+    assert world.archive.manifest.types["p/2"] == "ii"
+    for each in (tables, DeltaTables(world.archive)):  # what knows the table, and what reads it
+        (after,) = [found for found in each.update() if found.label == "p"]
+        assert (after.files, after.version) == (3, 1)
+    table = deltalake.DeltaTable(after.address).to_pyarrow_table()
+    assert str(table.schema.field("f1").type) == "int64"
+    assert read(after.address, "p", 2) == expected
+    assert read(after.address, "p", 2, 0) == [row for row in expected if row[0] <= 2], "time travel"
+    world.write(Record("p", 99, 99))
+    world.close_range()
+    [*tables.update()]
+    assert read(after.address, "p", 2) == world.told("p", 2)
 
 
 @pytest.mark.parametrize("rare", [False, True], ids=["", "rare"])

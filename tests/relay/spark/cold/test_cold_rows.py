@@ -404,3 +404,51 @@ def test_rows_are_read_wherever_the_bounds_of_columns_put_them(
         for after, upto in [(0, 8), (2, 5), (5, 8)]:
             assert read(kept, wanted, after, upto) == told(kept.log, wanted, after, upto), pattern
     kept.log.close()
+
+
+def test_rows_are_the_same_after_a_merge_that_settles_classes_anew(tmp_path: Path) -> None:
+    """Of each pattern, by plans of before as well, in a process that has counts of before."""
+    turns: list[Turn] = [([r("p", at, None)], [], []) for at in range(4)]
+    turns += [([r("p", None, at), r("p", at % 3, f"x{at}")], [r("p", -0.0, at)], []) for at in range(4, 12)]
+    turns += [([r("p", at, 2.5)], [], [r("p", at, None), r("p", None, at + 4)]) for at in range(4)]
+    patterns = ["p(_, $s)", "p($n, $s)", "p($n:int, $s:int)", "p($n, _)", "p(1, $s)", "p($n, null)", "$any"]
+    (tmp_path / "data").mkdir()
+    log = Log.open(tmp_path / "data")
+    reader = LogReader.open(tmp_path / "data")
+    objects = open_objects(tmp_path / "archive")
+    archiver = Archiver(reader, objects, "main", sizes=RangeSizes(changes=1))
+    archive = Archive(objects, ArchivePlace("main", log.identity))
+    peer = DaemonPeer("", archive=str(tmp_path / "archive"))
+    try:
+        for at, (added, sent, removed) in enumerate(turns, 1):
+            epoch = Epoch(at, at * 1_000_000, tuple(added), tuple(sent), tuple(removed), (), None, 0)
+            append(log, epoch)
+        archiver.begin()
+        archive_all(archiver, lambda _: None)
+        archive.renew()
+        classes = {archive.manifest.types["p/2"]}
+        plans: dict[tuple[str, int, int], list[ColdPlan]] = {}
+        for rules in (None, MergeRules(changes=4), MergeRules(changes=20), MergeRules(changes=500)):
+            if rules is not None:
+                [*cold_rows(ColdPlan(log.identity, 2, 9), columns_for("p(_, $s)"), peer, OPTIONS)]
+                Merger(archiver.archive, rules=rules).merge_all(lambda _: None)
+                for key in archives._open:
+                    archives._open[key].fresh()
+            for pattern in patterns:
+                wanted = columns_for(pattern)
+                for after, upto in [(9, len(turns)), (0, 5), (5, 9), (2, len(turns))]:
+                    early = plans.get((pattern, after, upto), [])
+                    archive.renew()
+                    now = plans[pattern, after, upto] = planned(archive, wanted.pattern, after, upto, 2)
+                    expected = told(log, wanted, after, upto)
+                    for tasks in (early, now) if early else (now,):
+                        found = [
+                            row for each in tasks for row in shown(cold_rows(each, wanted, peer, OPTIONS))
+                        ]
+                        assert found == expected, (rules, pattern, after, upto)
+            archive.renew()
+            classes.add(archive.manifest.types["p/2"])
+        assert len(classes) > 1, "else no class was settled anew"
+    finally:
+        reader.close()
+        log.close()
