@@ -91,7 +91,7 @@ class ConsumeOptions:
         _check("ack_within", self.ack_within, _seconds, within)
         attempts = f"0 to {MOST_ATTEMPTS}, 0 for no limit"
         _check("attempts", self.attempts, lambda n: n is None or _whole(0, MOST_ATTEMPTS)(n), attempts)
-        _check("begin", self.begin, _is_start, "'now', 'held', an epoch or a time")
+        _check("start", self.begin, _is_start, "'now', 'held', an epoch or a time")
         _check("quiet", self.quiet, lambda quiet: quiet.__class__ is bool, "true or false")
         _check("topic", self.topic, _is_topic, f"the name of a topic, of at most {MOST_NAME} characters")
         if self.topic is not None and self.begin == "held":

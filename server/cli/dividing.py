@@ -40,7 +40,7 @@ CONSUME: Final = Command("consume", "take jobs of a group, which divides what ma
                " ! messages (default +!); write --kinds=-"),
         option("--priority NAME", "a capture: jobs of a higher level, 0 to 15, come first"),
         JSON_LINES,
-        option("--count N", "end after N jobs", type=a.count),
+        option("--count N", "end after N jobs, failed attempts too", type=a.count),
     ),
     follows=True,
 )

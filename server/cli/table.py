@@ -311,7 +311,7 @@ examples:
         (
             word("NAME"),
             word("TEXT", "such as 'near($x) <- at($x, _).', or @FILE"),
-            option("--durable OWNER", "add the rule for the durable owner OWNER"),
+            option("--durable OWNER", "add the rule for the durable owner OWNER; else until Ctrl-C"),
         ),
     ),
     Command("rule remove", "remove a rule that was added durably", "cli.once.rule:remove",

@@ -124,7 +124,7 @@ class ExpressionReader(Reader):
         word = _CALLED.match(self.text, at)
         if word and word[1] not in _QUOTING:
             return self._called(word[1], at, level)
-        if self.ahead() in '"<[{':
+        if self.ahead() in ('"', "<", "[", "{"):
             return self._compound(level)
         return expression_of(self.value(level))
 

@@ -307,6 +307,8 @@ def _check_same(groups: SpaceGroups, group: WorkGroup, options: ConsumeOptions) 
         if name == "backoff":
             stands = group.options.backoffs or stands
         if wanted is not None and wanted != stands:
-            more = "" if name in FIXED else "; `dataspace groups alter` changes it, without it a member joins"
+            more = (
+                "" if name in FIXED else "; leave it out to join, or change it with `dataspace groups alter`"
+            )
             said = f"group {group.name!r} has {name}={stands!r}, not {wanted!r}{more}"
             raise Refused("group-differs", said)

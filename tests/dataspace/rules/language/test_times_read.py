@@ -59,6 +59,8 @@ REFUSED = {
     "p(now) <- q(1).": "compare it in the body",
     "let now = 3.": "no name of a constant",
     "let long = 3 hours.": "no unit hours: write h",
+    "p($x) <- q($x), $x > ": "expected a value, found the end of the text",
+    "p($x, ": "expected a value, found the end of the text",
     "p($x) <- q($x), not r($x) at $t.": "not with at",
     "p($x, floor($x, 1, 2)) <- q($x).": (
         'floor takes a time, a unit and a zone, as in floor($t, "1 month", "Europe/Zurich")'
