@@ -141,6 +141,51 @@ def test_readers_see_no_border(archiving: DaemonProcess, tmp_path: Path) -> None
     assert (told["rows"], told["files"]) == (110, 1)
 
 
+def test_a_field_that_began_as_null_gets_a_column_of_its_values(
+    archiving: DaemonProcess, tmp_path: Path
+) -> None:
+    """By the process that archives, over a kill; each reader has the same rows as before."""
+    dataset = pytest.importorskip("pyarrow.dataset", reason="the extra `archive` is not installed")
+    expected: list[tuple[int, int, int | None]] = []
+
+    def add(value: int | None) -> int:
+        number = len(expected)
+        with dataspace.connect_blocking(archiving.url) as space:
+            epoch = space.assert_(Record("part", number, value), owner="plant").epoch or 0
+        expected.append((epoch, number, value))
+        return epoch
+
+    for _ in range(3):
+        wait(archived(archiving, add(None)), "each is a range")
+    archive = only_archive(open_objects(tmp_path / "archive"), "main")
+    assert archive.manifest.types["part/2"] == "is"
+    archiving.kill()
+    archiving.start()
+
+    def is_settled() -> bool:
+        wait(archived(archiving, add(len(expected) << 40)), "each is a range")
+        return archive.refresh().types["part/2"] == "ii"
+
+    wait(is_settled, "a merge settles it anew")
+    last = expected[-1][0]
+    files = command("log", "files", str(tmp_path / "archive"), "part($n, _)").split()
+    for each in files:
+        table = dataset.dataset([each]).to_table()
+        assert str(table.schema.field("f1").type) == "int64" and "f1_other" not in table.column_names
+    rows = dataset.dataset(files).to_table().to_pylist()
+    assert sorted((row["_epoch"], row["f0"], row["f1"]) for row in rows) == expected
+    wait(lambda: rows_of_table(tmp_path / "archive") >= len(expected), "the table has all")
+    command("log", "verify", "--archive", str(tmp_path / "archive"), "--deep")
+    with dataspace.connect_blocking(archiving.url) as space:
+        found = [
+            (each.epoch, each["n"], each["v"]) for each in space.observe("part($n, $v)", after=0, upto=last)
+        ]
+        assert found == expected
+        for epoch, *_ in expected:
+            held = {(row[0], row[1]) for row in space.query("part($n, $v)", as_of=epoch)}
+            assert held == {(number, value) for at, number, value in expected if at <= epoch}
+
+
 def rows_of_table(archive: Path) -> int:
     """The rows of the table of parts, as its commits say."""
     commits = archive.glob("main/*/columns/label=part/arity=2/_delta_log/*.json")

@@ -18,8 +18,10 @@ from index.patterns.text import parse_pattern
 from relay.archive.archive import only_archive
 from relay.archive.archiver import Archiver, RangeSizes, archive_all
 from relay.archive.erasure.erasing import erase
+from relay.archive.merging import Merger, MergeRules
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
+from relay.spark.cold import archives
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now
 
@@ -73,9 +75,9 @@ def turn(daemon: Daemon, at: int) -> None:
     daemon.turn(*operations[: None if at < 6 else -1])
 
 
-def archive(daemon_data: Path, place: Path) -> None:
+def archive(daemon_data: Path, place: Path, changes: int = 40) -> None:
     with closing(LogReader.open(daemon_data)) as log:
-        archiver = Archiver(log, open_objects(place), "main", sizes=RangeSizes(changes=40))
+        archiver = Archiver(log, open_objects(place), "main", sizes=RangeSizes(changes=changes))
         archiver.begin()
         archive_all(archiver, lambda _: None)
 
@@ -259,6 +261,36 @@ def test_spark_scans_columns_itself_where_the_pattern_allows_it(world: World, sp
     counted = dataspace.spark.frame(spark, "flight(_, $from:str, _)", archive=world.archive)
     assert "BatchScan" not in plan(counted)
     assert "BatchScan" in plan(dataspace.spark.frame(spark, "flight($n, _, _)", archive=world.archive))
+
+
+def test_spark_scans_a_field_itself_once_a_merge_has_settled_its_class(
+    spark: SparkSession, own_daemon: Daemon, tmp_path: Path
+) -> None:
+    """With the rows of before; the ranges with the nulls are merged no more, and are written anew."""
+    own_daemon.turn(*[f"+reading({at}, null)" for at in range(20)])
+    for at in range(20, 28):
+        own_daemon.turn(f"+reading({at}, {at * 10})", f"-reading({at - 20}, null)")
+    place = str(tmp_path / "archive")
+    archive(own_daemon.data, tmp_path / "archive", 1)
+
+    def frame(pattern: str) -> DataFrame:
+        return dataspace.spark.frame(spark, pattern, archive=place)
+
+    patterns = ["reading($n:int, $v:int)", "reading(_, $v:int)", "reading($n:int, $v)", "reading(_, $v)"]
+    before = {pattern: rows(frame(pattern)) for pattern in patterns}
+    assert "BatchScan" in plan(frame(patterns[0]))
+    kept = only_archive(open_objects(tmp_path / "archive"), "main")
+    assert Merger(kept, rules=MergeRules(changes=20)).merge_all(lambda _: None)
+    assert kept.manifest.types["reading/2"] == "ii" and len(kept.manifest.ranges) == 2
+    archives._open.clear()  # as if ten seconds had passed
+    assert "BatchScan" not in plan(frame(patterns[0]).where("v > 200"))
+    for pattern in patterns:
+        assert (
+            rows(frame(pattern))
+            == before[pattern]
+            == rows(dataspace.spark.frame(spark, pattern, url=own_daemon.url))
+        )
+    assert frame(patterns[0]).where("v > 200").count() == 7
 
 
 def test_a_state_in_the_past_comes_from_the_archive(world: World, spark: SparkSession) -> None:
