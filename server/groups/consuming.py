@@ -121,12 +121,11 @@ class Consuming(Feeder):
     async def _begin(self, stream: OutStream, options: ConsumeOptions) -> None:
         peer = self._peer
         try:
-            group = await joined(self._groups, options, peer.account)
+            group = await joined(self._groups, options, peer.account, peer.permit)
             if options.holding:
                 await self._groups.wait_read(group, max((epoch, at) for epoch, at, _ in options.holding))
             if stream.ended or peer.gone:
                 return
-            check_source(peer.permit, group.options.topic, group.pattern)
             self._join(stream, group, options)
         except Refused as refusal:
             peer.fail(stream, refusal.code, refusal.text, refusal.url)

@@ -126,8 +126,7 @@ async def _take(peer: Peer, arguments: Arguments) -> Value:
     options = _taking(_named(peer, arguments), arguments)
     most = options.in_flight
     check_source(peer.permit, options.topic, options.pattern)
-    group = await joined(groups, options, peer.account)
-    check_source(peer.permit, group.options.topic, group.pattern)
+    group = await joined(groups, options, peer.account, peer.permit)
     jobs: list[Value] = []
     came = trio.Event()
 

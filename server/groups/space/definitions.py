@@ -20,8 +20,10 @@ from relay.groups.members import GroupOptions
 from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item, is_dead, of_group
 from relay.log.notes import Note
 from relay.topics.steps import StepLog
+from server.config.rights import Permit
 from server.groups.space.group import OWNER, WorkGroup, check_disk, defining, stated
 from server.groups.space.groups import SpaceGroups
+from server.groups.space.settling import check_source
 from server.owners.accounts import Account
 from server.spaces.space import HostedSpace
 
@@ -44,17 +46,22 @@ ITEM: Final = parse_pattern("$item")
 """What a group of a topic divides without a pattern: all items, each with itself as its capture."""
 
 
-async def joined(groups: SpaceGroups, options: ConsumeOptions, account: Account | None = None) -> WorkGroup:
+async def joined(
+    groups: SpaceGroups, options: ConsumeOptions, account: Account | None = None, permit: Permit | None = None
+) -> WorkGroup:
     """Returns the group that a member joins, which is made if there is none; on disk when it returns.
 
-    Raises ``Refused`` for another definition, or where there is none and nothing to make it of.  A new group
-    counts for the account until it is deleted, or the daemon ends.
+    Raises ``Refused`` for another definition, or where there is none and nothing to make it of; and, before
+    it says anything of a group, for a bearer that may not have its items.  A new group counts for the account
+    until it is deleted, or the daemon ends.
     """
     async with groups.changing():
         group = groups.by_name.get(options.group)
         if group is None:
             group = await _make(groups, options, account)
         else:
+            if permit is not None:
+                check_source(permit, group.options.topic, group.pattern)
             _check_same(groups, group, options)
     await groups.hosted.commits.wait_durable(group.defined)  # its maker may be gone before that
     return group
@@ -94,7 +101,7 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
     names = capture_names(pattern)
     for option, name in (("key", chosen.key), ("priority", chosen.priority)):
         if name is not None and name not in names:
-            said = f"{option}={name!r} is no capture of the pattern, which has {names}"
+            said = f"{option}={name!r:.60} is no capture of the pattern, which has {names!r:.300}"
             raise Refused("bad-request", said)
     if REMOVED in chosen.kinds and chosen.key is None:
         said = "endings need a key, else an ending and what comes after it may be with two members at once"
@@ -310,5 +317,5 @@ def _check_same(groups: SpaceGroups, group: WorkGroup, options: ConsumeOptions) 
             more = (
                 "" if name in FIXED else "; leave it out to join, or change it with `dataspace groups alter`"
             )
-            said = f"group {group.name!r} has {name}={stands!r}, not {wanted!r}{more}"
+            said = f"group {group.name!r} has {name}={stands!r}, not {wanted!r:.300}{more}"
             raise Refused("group-differs", said)

@@ -101,7 +101,8 @@ async def test_to_settle_needs_the_rights_that_are_needed_to_get_jobs(
 ) -> None:
     config = Config(("tcp:127.0.0.1:0",), tmp_path / "data", keys=(Key("boss", BOSS),))
     (url,) = await nursery.start(serve, config)
-    narrowed = narrow(BOSS, Map({"groups": ("w",), "assert": ("x(_)",)}))
+    topics = Map({"subscribe": True})
+    narrowed = narrow(BOSS, Map({"groups": ("w",), "assert": ("x(_)",), "topics": topics}))
     async with (
         dataspace.connect(url, token=BOSS) as boss,
         boss.consume(JOB, group="w") as jobs,
@@ -115,6 +116,10 @@ async def test_to_settle_needs_the_rights_that_are_needed_to_get_jobs(
                 await settle(space, cell, verb=verb)
         refusal = await trio.to_thread.run_sync(turn_with, url, narrowed, cell)
         assert refusal[:3] == [REFUSAL, 1, "not-allowed"]
+        for more in ({"topic": "x"}, {"options": Map({"attempts": 9})}):
+            with pytest.raises(Refused) as caught:  # and not how the group differs from that
+                await space.request("take", Map({"group": "w", "wait": 0, **more}))
+            assert caught.value.code == "not-allowed"
         await each.done()
 
 
