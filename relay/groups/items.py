@@ -217,6 +217,11 @@ class GroupItems(ABC):
         is_row = item.at[0] > self.state.saved and not item.stays and not self.state.topic
         return is_row and self._key_at is None and item.due > wall + PARKED_AFTER and not item.is_parked
 
+    @property
+    def may_park_any(self) -> bool:
+        """True if there may be items that wait, and can be parked; O(1)."""
+        return self._key_at is None and not self.state.topic and self.postponed > 0 and self.size > 0
+
     def park(self, item: Item) -> None:
         """Keeps the place of a postponed item, and when it is due, alone; its row is read again then."""
         digest = b"" if item.is_message else digest_of(item.value)

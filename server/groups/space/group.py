@@ -96,6 +96,7 @@ class WorkGroup:
         "root",
         "state",
         "unnoted",
+        "unparked",
     )
 
     def __init__(
@@ -148,6 +149,8 @@ class WorkGroup:
         """About how many bytes of the topic were read since the log says how far."""
         self.cannot_read = ""
         """Why it cannot read on now, if so."""
+        self.unparked = -1
+        """How many items were postponed when none of them could be parked."""
 
     def settled_at(self, now: float) -> float:
         """Returns when the group begins to hand out, after a start: members that come back before keep what
@@ -261,10 +264,31 @@ class WorkGroup:
         return 0 if self.state.is_live else max(0, self._hosted.commits.durable - self.state.read[0])
 
     def park(self, item: Item) -> None:
-        """Leaves the place of a postponed item alone in memory, once such items are half of the window."""
-        half = self.core.postponed >= self.options.window // 2 or self.core.size >= WINDOW_BYTES // 2
-        if half and self.core.may_park(item, self._hosted.clock()):
+        """Leaves the place of a postponed item alone in memory, once such items are half of the window, or
+        the group holds half of the memory that it may have now."""
+        core = self.core
+        half = (
+            core.postponed >= self.options.window // 2
+            or core.size >= WINDOW_BYTES // 2
+            or self.room <= core.held
+        )
+        if half:
+            self.park_at_once(item)
+
+    def park_at_once(self, item: Item) -> bool:
+        """Leaves the place of an item alone in memory, if that may be; returns whether it may."""
+        is_right = self.core.may_park(item, self._hosted.clock())
+        if is_right:
             self.core.park(item)
+        return is_right
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if the group is full, and of items alone that wait for long: other groups came after them,
+        and left it less memory."""
+        core = self.core
+        is_over = core.has_ready or core.out or core.postponed == self.unparked
+        return not is_over and core.may_park_any and self.is_full
 
     @property
     def wants_values(self) -> bool:

@@ -343,7 +343,7 @@ class SpaceGroups(SettledGroups):
             self.note_gone(group)
         if group.wants_values:
             self.behind.set()
-        if not group.state.is_live and not group.is_full:
+        if not group.state.is_live and (group.is_stuck or not group.is_full):
             (self.topics_moved if group.options.topic else self.behind).set()
         if (due := group.core.next_due) is not None and due < self._due:
             self.wake()

@@ -46,7 +46,7 @@ class FedGroups(FencedGroups):
         state.read = max(state.read, (at[0], at[1] - 1) if at[1] else (at[0] - 1, END))
         group.forget_pending()
         group.pending_to = at[0] - 1
-        if not group.is_full:
+        if group.is_stuck or not group.is_full:
             self.behind.set()
 
     def go_live(self, group: WorkGroup) -> None:

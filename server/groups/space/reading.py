@@ -115,6 +115,9 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
         groups.touched(group)
         groups.deliver()
         if group.pending:
+            if group.is_stuck:
+                await hosted.lane.work(groups).do(_park_waiting(group))
+                continue
             return  # it is full
         durable = hosted.commits.durable
         if group.pending_to >= durable:
@@ -209,6 +212,19 @@ def take_pending(group: WorkGroup) -> Generator[None, None, None]:
             yield
     if not group.pending:
         group.state.read = max(group.state.read, (group.pending_to, END))
+
+
+def _park_waiting(group: WorkGroup) -> Generator[None, None, None]:
+    """Leaves the places of postponed items alone in memory, in steps."""
+    core, undone, found = group.core, group.core.state.undone, 0
+    for count, item in enumerate(list(undone.values()), 1):
+        if group.core is not core:
+            return  # it was moved, or made anew
+        if undone.get(item.at) is item:
+            found += group.park_at_once(item)
+        if not count % TAKEN:
+            yield
+    group.unparked = -1 if found else core.postponed
 
 
 def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[list[Item], int]:

@@ -124,3 +124,62 @@ async def test_parked_jobs_whose_rows_are_deleted_are_lost_and_the_group_says_so
         lost = [fact for fact in bare.space.claims("group:w").values() if isinstance(fact, Record)]
         assert [fact.fields[0] for fact in lost if fact.label == "group_lost"] == ["w"]
         nursery.cancel_scope.cancel()
+
+
+async def put_all_off(bare: BareSpace, group: WorkGroup, worker: Worker, postponed: int) -> None:
+    """Gives everything back that a worker gets, until so many items are postponed."""
+    with trio.fail_after(10):
+        while group.core.postponed < postponed:
+            bare.groups.deliver()
+            got, worker.got = worker.got, []
+            for each in got:
+                bare.groups.fail(group, each, reason="no")
+            await trio.sleep(0.002)
+
+
+async def test_postponed_jobs_leave_room_in_the_share_of_memory_of_their_group(tmp_path: Path) -> None:
+    bare = BareSpace(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bare.commits.run)
+        nursery.start_soon(read_behind, bare.groups)
+        bare.groups.items.limit = 100_000
+        group = await joined(bare.groups, ConsumeOptions("w", PATTERN, backoff=(3_600.0,), attempts=0))
+        worker = Worker()
+        bare.groups.join(group, worker, "session:1", ())
+        for number in range(100):
+            bare.commit("boss", [(ASSERT, number, Record("job", f"{number} {'x' * 400}"))])
+        await bare.commits.wait_durable(bare.space.epoch)
+        await put_all_off(bare, group, worker, 100)
+        assert bare.groups.items.used < 100_000
+        await send(bare, 0, 1)
+        with trio.fail_after(10):
+            while not worker.got:
+                bare.groups.deliver()
+                await trio.sleep(0.002)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_group_of_postponed_jobs_whose_share_of_memory_shrinks_hands_out_what_comes(
+    tmp_path: Path,
+) -> None:
+    bare = BareSpace(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bare.commits.run)
+        nursery.start_soon(read_behind, bare.groups)
+        group = await joined(bare.groups, ConsumeOptions("w", PATTERN, backoff=(3_600.0,), attempts=0))
+        worker = Worker()
+        bare.groups.join(group, worker, "session:1", ())
+        for number in range(40):
+            bare.commit("boss", [(ASSERT, number, Record("job", f"{number} {'x' * 1_000}"))])
+        await bare.commits.wait_durable(bare.space.epoch)
+        await put_all_off(bare, group, worker, 40)
+        assert not group.state.parked
+        bare.groups.items.limit = 100_000  # as if others had taken the rest
+        assert group.is_full
+        await send(bare, 0, 1)
+        with trio.fail_after(10):
+            while not worker.got:
+                bare.groups.deliver()
+                await trio.sleep(0.002)
+        assert len(group.state.parked) == 40 and group.core.postponed == 40
+        nursery.cancel_scope.cancel()
