@@ -15,6 +15,10 @@ function of ``foreachBatch`` that has collected its row, beside a line sent to S
     sink_ratio_dropped, _10k     ours ÷ a Python sink that drops what it gets
     sink_daemon_cpu_us, _10k     what a row costs the daemon
     cold_…, hot_…, archive_…     archived history, see bench/_cold.py
+    state_batch_cpu_ms           what 50 000 rows of 300 MB cost the daemon: their end, and the rows
+    state_batch_ratio_small      that ÷ the same of 30 MB
+    state_sort_cpu_us            what a row costs once, when the state is sorted (_ratio_small: ÷ the small)
+    state_memory_mb, state_peak_mb    memory of the daemon with 300 MB before it sorts, and at most then
     sink_ms_10k_PHASE            a batch of ten thousand at the median: Spark's phases, and its CPU time
     dropped_…                    the same of the sink that drops
 """
@@ -46,6 +50,7 @@ import dataspace.spark  # noqa: E402  # as above
 from bench._cold import measure_cold  # noqa: E402  # as above
 from bench._figures import command_line, show  # noqa: E402  # as above
 from bench._processes import serving_on  # noqa: E402  # as above
+from bench._shares import measure_shares  # noqa: E402  # as above
 from bench._sinks import measure_sink  # noqa: E402  # as above
 from index.values.values import Record  # noqa: E402  # as above
 
@@ -58,7 +63,7 @@ TURN: Final = 100
 
 ENTITIES: Final = 10_000
 
-PARTS: Final = ("replay", "cold", "latency", "sink")
+PARTS: Final = ("replay", "cold", "latency", "sink", "state")
 
 
 async def fill(url: str, changes: int) -> None:
@@ -232,6 +237,8 @@ def measure(changes: int, rounds: int, events: int, parts: Sequence[str]) -> dic
                 figures |= measure_latency(spark, url, place, events)
             if "sink" in parts:
                 figures |= measure_sink(spark, place, rounds=rounds, quick=changes < CHANGES)
+            if "state" in parts:
+                figures |= measure_shares(rounds=rounds, quick=changes < CHANGES)
             return figures
     finally:
         spark.stop()
