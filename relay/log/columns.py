@@ -129,14 +129,22 @@ class ColumnReplay(Replay):
     def shares(self) -> StateShares:
         """Returns the state at the epoch where this replay is, to be read in parts, and keeps it for others.
 
-        About 2 µs a row where it is not there yet, beside making the bag.
+        About 2 µs a row where it is not there yet, beside making the bag; where another thread is at that,
+        this one waits for it.
         """
-        found = self._shares or self._kept_shares()
+        found = self._kept_shares() if self._shares is None else self._shares
         if found is None:
-            bag = self._prepared()
-            found = StateShares(bag.keyed(), bag.since() if isinstance(bag, TimedCounts) else None)
-            if self._log.is_settled(self.at):
-                self._log.cursors.leave(shares_name(self._name), self.at, found)
+            with self._log.cursors.preparing(shares_name(self._name), self.at):
+                found = self._kept_shares()  # of the thread before
+                if found is None:
+                    found = self._sorted_shares()
+        return found
+
+    def _sorted_shares(self) -> StateShares:
+        bag = self._nearest_bag(keys_only=True) if self._bag is None else self._bag
+        found = StateShares(bag.keyed(), bag.since() if isinstance(bag, TimedCounts) else None)
+        if self._log.is_settled(self.at):
+            self._log.cursors.leave(shares_name(self._name), self.at, found)
         return found
 
     def _kept_shares(self) -> StateShares | None:
@@ -267,24 +275,24 @@ class ColumnReplay(Replay):
         bag.owners = None if owners is None else [owners[at] for at in places[: len(came)]]
         return (came, sent, went), places
 
-    def _bases(self) -> Iterator[BagBase]:
+    def _bases(self, *, keys_only: bool) -> Iterator[BagBase]:
         """Yields the states that a replay may begin with: only earlier ones, where time is to be known."""
         if not self._timed:
-            yield from super()._bases()
+            yield from super()._bases(keys_only=keys_only)
             return
         found = self._log.cursors.find(self._name, self.at)
         if found is not None and found[0] <= self.at:
             epoch, bag = found
             yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
-        yield BagBase(max(0, self._log.oldest - 1), 1, self._oldest_bag)
+        yield BagBase(max(0, self._log.oldest - 1), 1, lambda: self._oldest_bag(keys_only=keys_only))
 
-    def _oldest_bag(self) -> tuple[int, RowCounts]:
+    def _oldest_bag(self, *, keys_only: bool) -> tuple[int, RowCounts]:
         """Returns the oldest state that there is; since when it was so is not known."""
         epoch = max(0, self._log.oldest - 1)
         if not epoch:
-            return epoch, TimedCounts()
+            return epoch, TimedCounts(keys_only=keys_only)
         before = Replay(self._log, self._pattern, epoch, live=self.live)
-        return epoch, TimedCounts.of(before.own_bag())
+        return epoch, TimedCounts.of(before._nearest_bag(keys_only=keys_only))
 
     def _bag_from(self, base: BagBase) -> RowCounts:
         epoch, bag = base.make()

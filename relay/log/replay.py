@@ -234,9 +234,9 @@ class Replay:
             self._kept = True
             self._log.cursors.leave(self._name, self.at, bag)
 
-    def _nearest_bag(self) -> RowCounts:
+    def _nearest_bag(self, *, keys_only: bool = False) -> RowCounts:
         """Returns the bag at ``at``, from the nearest base that is not behind a damaged segment."""
-        bases = [base for base in self._bases() if base.epoch >= self._log.oldest - 1]
+        bases = [base for base in self._bases(keys_only=keys_only) if base.epoch >= self._log.oldest - 1]
         damage = LogDamaged(f"no state is known from which epoch {self.at} could be reached")
         for base in sorted(bases, key=lambda base: self._log.distance(base.epoch, self.at) + base.cost):
             try:
@@ -248,41 +248,44 @@ class Replay:
     def _bag_from(self, base: BagBase) -> RowCounts:
         epoch, bag = base.make()  # which says itself of which epoch it is: a snapshot may be newer by now
         if epoch <= self.at:
-            for _, _, added, _, removed in self._changes(epoch, self.at):
-                bag.change(self._rows(added), self._rows(removed))
+            for segment in self._log.segments(epoch, self.at) if epoch < self.at else ():
+                self.pace()
+                for _, _, counts, rows, plain in segment.rows_after(epoch, self.at):
+                    came, _, went = self._selected(counts, rows, plain)
+                    bag.change(came, went)
         else:
             _undo(bag, self._difference(self._changes(self.at, epoch)))
         return bag
 
-    def _bases(self) -> Iterator[BagBase]:
+    def _bases(self, *, keys_only: bool) -> Iterator[BagBase]:
         log = self._log
         cursor = log.cursors.find(self._name, self.at)
         if cursor is not None and cursor[0] >= log.erased:  # the first of all that are equally near
             epoch, bag = cursor
             yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
-        yield BagBase(0, 0, lambda: (0, RowCounts()))
+        yield BagBase(0, 0, lambda: (0, RowCounts(keys_only=keys_only)))
         try:
             snapshot = log.snapshot_epoch()
         except LogDamaged:
             snapshot = None  # there may be another way
         if snapshot is not None and snapshot >= log.erased:
-            yield BagBase(snapshot, 1, self._bag_of_snapshot)
+            yield BagBase(snapshot, 1, lambda: self._bag_of_snapshot(keys_only=keys_only))
         if self.live is not None:
-            yield BagBase(self.live.durable, 1, self._bag_of_live)
+            yield BagBase(self.live.durable, 1, lambda: self._bag_of_live(keys_only=keys_only))
 
-    def _bag_of_snapshot(self) -> tuple[int, RowCounts]:
+    def _bag_of_snapshot(self, *, keys_only: bool) -> tuple[int, RowCounts]:
         epoch, facts = self._log.snapshot_facts()
-        return epoch, self._bag_of(facts)
+        return epoch, self._bag_of(facts, keys_only=keys_only)
 
-    def _bag_of_live(self) -> tuple[int, RowCounts]:
+    def _bag_of_live(self, *, keys_only: bool) -> tuple[int, RowCounts]:
         """Returns the bag of what holds now, taken back to where the disk is."""
         assert self.live is not None  # else it is no base
-        bag, unwritten = self._bag_of(self.live.facts), self.live.unwritten
+        bag, unwritten = self._bag_of(self.live.facts, keys_only=keys_only), self.live.unwritten
         _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in unwritten]))
         return self.live.durable, bag
 
-    def _bag_of(self, facts: Iterable[Value]) -> RowCounts:
-        bag = RowCounts()
+    def _bag_of(self, facts: Iterable[Value], *, keys_only: bool) -> RowCounts:
+        bag = RowCounts(keys_only=keys_only)
         for some in batched(facts, PACE_VALUES):
             bag.change(self._rows(some), ())
             self.pace()

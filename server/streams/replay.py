@@ -427,12 +427,11 @@ async def replay_columns(
     memory: MemoryBudget,
 ) -> None:
     """Feeds a stream with blocks from the log as fast as it is taken; counted in ``reads``."""
-    hosted = peer.hosted
+    hosted, read = peer.hosted, reads.begun()
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
     if request.owners:
         peer.permit.check_inspect("who changed facts")
-    read = reads.begun()
     start = await beginning(hosted, request)
     waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
     await hosted.commits.wait_durable(request.upto)
@@ -447,8 +446,10 @@ async def replay_columns(
     work, state = peer.work(), HeldState(memory)
     try:
         while True:
+            # a state that is not sorted yet takes seconds: other work has its turns meanwhile
+            far = hosted.log.may_wait or (request.share is not None and not replay.at_hand())
             async with slots.reading(), work:
-                block = await work.read(partial(next, blocks, None), far=hosted.log.may_wait)
+                block = await work.read(partial(next, blocks, None), far=far)
             if block is None:
                 break
             state.holds(replay.held)

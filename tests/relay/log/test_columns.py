@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Barrier, Thread
+from time import sleep
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -23,6 +26,7 @@ from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value, keys
 from relay.log import columns as columnar
 from relay.log.columns import ColumnReplay
+from relay.log.cursors import StateShares
 from relay.log.log import Log
 from relay.log.replay import Replay
 from relay.log.segments import Segment
@@ -262,6 +266,36 @@ def test_shares_are_the_state_each_row_once(
             *[most] * (len(rows) // most),
             *([len(rows) % most] if len(rows) % most else []),
         ] or (not rows and sizes == [0])
+        log.close()
+
+
+@pytest.mark.parametrize("asserted", [False, True])
+def test_a_state_that_many_ask_for_at_once_is_sorted_once(
+    asserted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log.open(Path(folder))
+        append(log, epoch(1, *[Record("p", at, 0.5) for at in range(50)]))
+        together, sorted_states, found = Barrier(8), list[StateShares](), list[StateShares]()
+
+        def sort(*arguments: Any) -> StateShares:
+            sorted_states.append(StateShares(*arguments))
+            sleep(0.02)  # the others come meanwhile
+            return sorted_states[-1]
+
+        monkeypatch.setattr(columnar, "StateShares", sort)
+
+        def ask() -> None:
+            replay = ColumnReplay(log, FAITHFUL, log.last, share=(0, NUMBERS), asserted=asserted)
+            together.wait()
+            found.append(replay.shares())
+
+        threads = [Thread(target=ask) for _ in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert found == sorted_states * 8
         log.close()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from random import Random
+from threading import Barrier, Thread
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,7 +14,7 @@ from dataspace.codec import pack
 from dataspace.wire.observing import NUMBERS
 from index.errors import InternalError
 from index.values.values import Value, key, keys
-from relay.log.cursors import Cursors, RowCounts, StateShares, net_counts, row_keys
+from relay.log.cursors import Cursors, RowCounts, StateShares, TimedCounts, net_counts, row_keys
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -193,3 +195,60 @@ def test_a_state_larger_than_all_memory_of_cursors_is_prepared_once(monkeypatch:
     cursors.clear()
     cursors.leave("p", 1, made[0])
     assert len(cursors) == 1
+
+
+def test_of_all_threads_that_want_a_state_one_prepares_it() -> None:
+    """And if that one fails, the next one does; another state waits for none of them."""
+    cursors, together, made = Cursors(), Barrier(8), list[int]()
+
+    def ask(at: int, pattern: str) -> None:
+        together.wait()
+        try:
+            with cursors.preparing(pattern, 1):
+                if cursors.find(pattern, 1) is None:
+                    made.append(at)
+                    if len(made) == 1:
+                        raise LookupError
+                    cursors.leave(pattern, 1, bag_of(at))
+        except LookupError:
+            made.append(-1)
+
+    threads = [Thread(target=ask, args=(at, "p")) for at in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert [at >= 0 for at in made].count(True) == 2 and made.count(-1) == 1
+    with cursors.preparing("p", 1), cursors.preparing("p", 2), cursors.preparing("q", 1):
+        pass
+    assert not cursors._preparing
+
+
+NAN_ROWS = st.tuples(
+    st.sampled_from([1, 1.0, True, "1", math.nan, -math.nan, ("x", math.nan)]), st.integers(0, 1)
+)
+
+
+@given(st.lists(st.tuples(st.booleans(), NAN_ROWS)), st.booleans())
+def test_a_bag_that_keeps_keys_only_is_sorted_as_one_that_keeps_rows(
+    changes: list[tuple[bool, tuple[Value, ...]]], timed: bool
+) -> None:
+    """Also where a row is there several times, goes and comes again, or holds a NaN."""
+    kind = TimedCounts if timed else RowCounts
+    bags = whole, light = kind(), kind(keys_only=True)
+    counts: Counter[object] = Counter()
+    for at, (comes, row) in enumerate(changes):
+        goes = not comes and counts[keys(row)] > 0
+        counts[keys(row)] += -1 if goes else 1
+        for bag in bags:
+            if isinstance(bag, TimedCounts):
+                bag.now = at, 10 * at
+            bag.change([] if goes else [row], [row] if goes else [])
+    found, same = [
+        StateShares(bag.keyed(), bag.since() if isinstance(bag, TimedCounts) else None) for bag in bags
+    ]
+    every = range(len(whole))
+    assert len(found) == len(same) == len(light.copy()) == len(+counts)
+    assert [*map(keys, found.rows(every))] == [*map(keys, same.rows(every))]
+    assert found.since(every) == same.since(every)
+    assert not any(row for at, row in light.keyed() if at.__class__ is bytes), "captures are kept too"
