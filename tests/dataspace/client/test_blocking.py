@@ -52,7 +52,7 @@ PAIRS: dict[type, tuple[type, str]] = {
     BlockingLock: (Lock, "acquire lost on_lost release"),  # of the block
     BlockingJobs: (
         Jobs,
-        "aclose arrive deliveries extend fail finish key_order know open reach reopen run seen settle",
+        "aclose arrive cause deliveries extend fail finish key_order know open reach reopen run seen settle",
     ),
     BlockingLiveMap: (LiveMap, "begin end"),  # of the block
     BlockingObservation: (

@@ -406,12 +406,15 @@ def test_rows_are_read_wherever_the_bounds_of_columns_put_them(
     kept.log.close()
 
 
-def test_rows_are_the_same_after_a_merge_that_settles_classes_anew(tmp_path: Path) -> None:
+def test_rows_are_the_same_after_a_merge_that_settles_classes_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of each pattern, by plans of before as well, in a process that has counts of before."""
     turns: list[Turn] = [([r("p", at, None)], [], []) for at in range(4)]
     turns += [([r("p", None, at), r("p", at % 3, f"x{at}")], [r("p", -0.0, at)], []) for at in range(4, 12)]
     turns += [([r("p", at, 2.5)], [], [r("p", at, None), r("p", None, at + 4)]) for at in range(4)]
     patterns = ["p(_, $s)", "p($n, $s)", "p($n:int, $s:int)", "p($n, _)", "p(1, $s)", "p($n, null)", "$any"]
+    monkeypatch.setattr(archives, "_open", type(archives._open)())  # without those of other tests
     (tmp_path / "data").mkdir()
     log = Log.open(tmp_path / "data")
     reader = LogReader.open(tmp_path / "data")
