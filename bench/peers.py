@@ -10,6 +10,7 @@ is left out, with a sentence.
     change → seen    from a writer's call to a watcher's hands, one change at a time
     1 000 clients    until an observer has seen the last one go
     a watch          each of 10 000 of one key each, on 10 connections (NATS KV: of 500)
+    a client         what a message costs clients in Python, with --clients: ours and the peers' own
 
 Peers are spoken to over plain sockets, by clients that count what comes and decode no value; ours are the
 real clients, which decode each change with its captures.  So rates of peers are bounded by their servers, and
@@ -23,6 +24,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from bench._clients import measure_clients, table as table_of_clients
 from bench._fanout import WATCHERS, memory_of, run_of_turns
 from bench._figures import command_line
 from bench._latency import latency
@@ -126,7 +128,14 @@ def _shown(value: float) -> str:
 def main() -> None:
     arguments = command_line(__doc__, quick="one round of a twentieth of the work")
     arguments.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="SYSTEM")
+    arguments.add_argument("--clients", action="store_true", help="measure clients in Python, and no server")
     args = arguments.parse_args()
+    if args.clients:
+        figures = measure_clients(3_000, 1) if args.quick else measure_clients(60_000, args.rounds)
+        print(table_of_clients(figures))
+        if args.json:
+            print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+        return
     best = measure_all(args.only, 1, 0.05) if args.quick else measure_all(args.only, args.rounds, 1.0)
     print(table(best))
     print(f"{os.cpu_count()} cores; best of {1 if args.quick else args.rounds}")
