@@ -16,7 +16,7 @@ TEXT: Final = Path(__file__).parents[2].joinpath("GUARANTEES.md").read_text("utf
 PROMISES: Final = re.findall(r"^\| (\d+) \| \*\*\[?([^]*]+?)(?:\]\((\S+)\))?\.\*\*", TEXT, re.MULTILINE)
 
 MODEL: Final = "tests/model/"
-MOST_LINES: Final = 1_500
+MOST_LINES: Final = 1_600
 """Of code, in the whole model: who wants to know what a dataspace is reads all of it."""
 
 WITHOUT: Final = {
@@ -26,6 +26,7 @@ WITHOUT: Final = {
     "One past": "each way of reading the past is compared with the log",
     "Bounded memory": "the model has no memory",
     "Fairness": "the model has no speed",
+    "Clients go on": "the model has no connection",
     "Rights": "the model has no tokens: tests/abuse marks what is whose",
     "Spark source": "its rows are compared with those of the log",
     "Spark sink": "its batches are compared with epochs",

@@ -62,8 +62,8 @@ ROWS: Final[Rows] = {
         (
             "final-window-late",
             "Times.shows",
-            "until - form.of.span + form.of.window <= self.now",
-            "until - form.of.span + form.of.window < self.now",
+            "form.ends(until - form.of.span) <= self.now",
+            "form.ends(until - form.of.span) < self.now",
         ),
         ("past-of-rules-that-went", "Times.keep", "self.drop(self.forms, at)", "pass"),
         ("second-window-hears-nothing", "Times.form", "self._hearing = None", "pass"),
@@ -98,11 +98,11 @@ ROWS: Final[Rows] = {
     ],
     "dataspace.rules.relations.past_rows": [
         ("before-now-inclusive", "bounds_of", "micros + (operator == '<')", "micros"),
-        ("window-begins-with-its-row", "PastRows.until", "time // of.window * of.window", "time"),
+        ("window-begins-with-its-row", "PastRows.begins", "time // of.window * of.window", "time"),
         (
             "window-is-looked-at-once",
             "PastRows.instants",
-            "return (instant_of(time // of.window * of.window + of.window), last)",
+            "return instant_of(self.ends(self.begins(time))), last",
             "return (last,)",
         ),
     ],

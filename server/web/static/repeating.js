@@ -22,7 +22,7 @@ export async function waitedForStore(error) {
 
 const READS = [
   ...["sync", "status", "frontier", "within", "who", "owners", "index", "actors", "sessions"],
-  ...["groups", "lookup", "prepare", "topic-frontier", "topic-epochs", "topic-number"],
+  ...["groups", "peek", "lookup", "prepare", "topic-frontier", "topic-epochs", "topic-number"],
 ];
 const SAME = [
   ...["lease", "renew", "release", "withdraw", "acknowledge", "topic-acknowledge", "discard", "erase", "publish", "join"],

@@ -116,7 +116,7 @@ async def test_without_a_window_as_many_values_come_as_reads_wait(url: str) -> N
             read: list[object] = []
 
             async def take() -> None:
-                read.append((await seen.epochs().read()).messages)
+                read.append([*(await seen.epochs().read()).messages])
 
             async with trio.open_nursery() as nursery:
                 for _ in range(2):
