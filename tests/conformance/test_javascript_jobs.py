@@ -300,8 +300,8 @@ async def test_shared_turns_report_each_job_once_over_killed_daemons(tmp_path: P
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(program)
-        for _ in range(3):
-            await trio.sleep(1.6)  # after a start nothing is handed out for a second
+        for seconds in (0.8, 1.6, 1.6):  # after a start nothing is handed out for a second
+            await trio.sleep(seconds)
             await trio.to_thread.run_sync(daemon.kill)
             await trio.to_thread.run_sync(daemon.start)
     daemon.stop()

@@ -134,7 +134,7 @@ async def test_a_map_is_the_log_folded_while_its_daemon_is_killed(
             await trio.to_thread.run_sync(daemon.start)
     states = await folded_log(daemon.url)
     daemon.stop()
-    assert told["reconnects"] > 1
+    assert told["reconnects"] >= 1
     assert told["last"] == told["folded"] == states[max(states)]
     wrong = [
         epoch for epoch, state in told["seen"] if state != states[max(at for at in states if at <= epoch)]

@@ -91,11 +91,11 @@ async def test_a_folder_and_five_lines_are_a_feature(daemon: HttpDaemon, changed
     ):
         first = await notices.next_epoch()
         assert first is not None
-        assert first.added == [("closed at noon",)]
+        assert [*first.added] == [("closed at noon",)]
         assert daemon.call("PUT", "/v1/notice", {"text": "open again"}).status == 204
         second = await notices.next_epoch()
         assert second is not None
-        assert (second.added, second.removed) == ([("open again",)], [("closed at noon",)])
+        assert ([*second.added], [*second.removed]) == ([("open again",)], [("closed at noon",)])
         with pytest.raises(Refused, match=r"21 characters, the limit is limits.notice_length=20"):
             await space.request("notice", Map({"text": "x" * 21}))
     assert b"\ndataspace_notices_total 2.0\n" in daemon.call("GET", "/metrics").body

@@ -413,6 +413,8 @@ MORE: Final[dict[str, Call]] = {
     "epochs": Call(_epochs),
     "some of two": Call(_give_back, _take_two, _is_idle, joins=True),
     "next_job": Call(_next_job, _send_job, _is_idle, joins=True),
+    "peek": Call(lambda c: c.space.peek("w"), _send_job, joins=True),
+    "cause": Call(lambda c: c.made.cause(), _take, joins=True),
     "run": Call(_work, _send_job, _is_idle, joins=True),
     "consume": Call(_join),
     "connect": Call(_connect),

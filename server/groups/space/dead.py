@@ -64,8 +64,10 @@ def bury(hosted: HostedSpace, group: WorkGroup, item: Item, reason: str) -> bool
         return False
     group.dead += 1
     if group.dead == max(1, most * WARNED // 100) < most:
-        said = "group %r of space %s has %d dead letters, and is paused at limits.group_dead=%d; %s"
-        logger.warning(said, group.name, hosted.name, group.dead, most, MENDING)
+        logger.warning(
+            "group %r of space %s has %d dead letters, and is paused at limits.group_dead=%d; %s",
+            *(group.name, hosted.name, group.dead, most, MENDING),
+        )
     group.core.counts.dead += 1
     group.core.finished(item)
     return True

@@ -243,7 +243,7 @@ def test_the_first_change_leaves_at_once_and_later_ones_as_one_in_the_next_turn(
     assert not watcher.woken()
     told.clock.go_on(0.125)
     assert watcher.woken() and watcher.take() == 1
-    assert [(each.first, each.number, each.added, each.removed) for each in watcher.epochs] == [
+    assert [(each.first, each.number, [*each.added], [*each.removed]) for each in watcher.epochs] == [
         (1, 1, [(1,)], []),
         (2, 4, [(3,)], []),
     ]
@@ -379,4 +379,4 @@ def test_what_comes_and_goes_again_is_an_epoch_without_rows() -> None:
     told.clock.go_on(2)
     assert watcher.take() == 1
     last = watcher.epochs[-1]
-    assert (last.first, last.number, last.added, last.removed) == (2, 3, [], [])
+    assert (last.first, last.number, [*last.added], [*last.removed]) == (2, 3, [], [])

@@ -65,7 +65,7 @@ def _check(daemon: DaemonProcess, accepted: dict[int, int]) -> None:
     with BulkClient(daemon.url) as link:
         newest = link.frontier().epoch
         seen = [
-            (part.number, part.added, part.messages, part.removed)
+            (part.number, [*part.added], [*part.messages], [*part.removed])
             for pattern in ("count($n)",)
             for part in link.changes(parse_pattern(pattern), after=0, upto=newest)
         ]

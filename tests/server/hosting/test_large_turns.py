@@ -137,4 +137,4 @@ async def test_a_daemon_listens_though_an_actor_crashes_at_each_start(
 
     with trio.fail_after(60):
         await _life(_config(tmp_path, False, "crash_loop"), looks)
-    assert sum("again" in record.getMessage() for record in caplog.records) == 6
+    assert sum("RuntimeError: again" in record.getMessage() for record in caplog.records) == 6

@@ -26,6 +26,7 @@ BLOCKS: Final[dict[str, Callable[[Any], Any]]] = {
     "subscribe": lambda space: space.subscribe("news", timeout=9),
     "lock": lambda space: space.lock("billing"),
     "elect": lambda space: space.elect("billing", "me"),
+    "live": lambda space: space.live("present($who)", by="who"),
 }
 """Verbs whose result must be entered."""
 
@@ -50,6 +51,7 @@ USES: Final[dict[str, Callable[[Any], Any]]] = {
     "asserting": lambda claim: [lambda: claim.handle],
     "lock": lambda lock: [lambda: lock.check(), lambda: lock.token, lambda: lock.held],
     "elect": lambda lock: [lambda: lock.valid],
+    "live": lambda rows: [lambda: rows.changed(), lambda: rows.epoch],
 }
 """What programs do with what the block would give."""
 

@@ -173,7 +173,7 @@ async def test_a_reset_in_the_middle_of_a_frame_ends_only_that_session(url: str,
                 peer.reset()
                 went = await observation.next_epoch()
                 assert came is not None and went is not None
-                assert (came.added, went.removed) == ([(client,)], [(client,)])
+                assert ([*came.added], [*went.removed]) == ([(client,)], [(client,)])
 
 
 async def test_a_reset_before_hello_is_nothing(url: str, bystander: Space) -> None:

@@ -37,6 +37,7 @@ STREAMS: Final = [row.path for row in ROUTES if row.method == "GET" and "HEAD" n
 def _something_is_there(daemon: HttpDaemon) -> None:
     daemon.put(Record("any", 1))
     daemon.call("POST", "/v1/topics/any", {"items": [1]}).json()
+    daemon.call("POST", "/v1/spaces/main/groups/any/take", {"pattern": "any($n)", "wait": 0}).json()
 
 
 def test_every_answer_says_that_no_other_page_may_show_it(daemon: HttpDaemon) -> None:
