@@ -192,15 +192,20 @@ def done_once(history: GroupHistory) -> Iterator[str]:
 
 
 def done_in_order(history: GroupHistory) -> Iterator[str]:
-    """Of one key, items are done in the order of the log; those of one turn at once."""
+    """Of one key, items are done in the order of the log; those of one turn at once.
+
+    A fact that has gone, and was never handed out, may be passed over before: nobody does anything then.
+    """
     if history.key is None:
         return
-    items = Items(history)
+    items, told = Items(history), {each.at for each in history.told}
     for entry in history.entries:
         items.take(entry)
         at_once = [at for at in entry.items if at in items.values] if isinstance(entry, Done) else []
         free = items.done.keys() | items.gone.keys() | items.revived if at_once else ()
         for at in at_once:
+            if at in items.gone and at not in told:
+                continue
             mine = history.key(items.values[at])
             before = [each for each in items.values if each < at and each not in free]
             if blocking := [each for each in before if history.key(items.values[each]) == mine]:
