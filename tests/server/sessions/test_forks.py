@@ -99,8 +99,8 @@ async def test_a_forked_child_leaves_the_connection_of_a_loop_alone(url: str, ru
 BULK: Final = """
 import os, sys
 import dataspace
-from dataspace.client.bulk.client import BulkClient
-from index.patterns.text import parse_pattern
+from dataspace.bulk import BulkClient
+from dataspace.text import parse_pattern
 
 with BulkClient(sys.argv[1]) as link:
     rows = link.changes(parse_pattern("p($n)"), as_of=0, upto=link.frontier().epoch)
