@@ -47,7 +47,7 @@ def rows(page: Page) -> list[str]:
 def changes(seen: Any) -> tuple[Any, Any, Any]:
     """What the next epoch of an observation adds, sends and removes."""
     epoch = seen.next_epoch()
-    return epoch.added, epoch.messages, epoch.removed
+    return [*epoch.added], [*epoch.messages], [*epoch.removed]
 
 
 def test_facts_come_and_go_while_one_looks(
