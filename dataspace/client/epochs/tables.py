@@ -36,7 +36,7 @@ class StateTable(Protocol):
 
 
 class RowTable:
-    """_Several without order, for the difference alone."""
+    """Rows without order, for the difference alone."""
 
     __slots__ = ("_rows",)
 
@@ -116,8 +116,8 @@ class KeyForm(Generic[R]):
         """Returns what stands for the key of a row."""
 
     def place_of(self, at: Any) -> Hashable:
-        """Returns what stands for a key as a program writes it; None, which stands for no text, for what is
-        no key."""
+        """Returns what stands for a key as a program writes it; for what cannot be a key, what stands for
+        none."""
         if self.single:
             return key(at)
         return keys(at) if isinstance(at, tuple) and len(at) == len(self._at) else _NO_KEY
@@ -214,7 +214,7 @@ class LiveChange(Generic[R]):
 
 
 class KeyedTable(Generic[R]):
-    """_Several by key, in the order in which keys appeared, and what has changed since that was last taken.
+    """Rows by key, in the order in which keys appeared, and what has changed since that was last taken.
 
     Any thread may read it; one applies epochs.  Changes are kept as what each key had before: memory for them
     is at most one entry for each key that was there when they were last taken, or is there now.
@@ -255,7 +255,9 @@ class KeyedTable(Generic[R]):
             place = place_of(row)
             known = rows.get(place)
             if before is not None and place not in before:
-                before[place] = _Several(known) if known.__class__ is _Several else known
+                before[place] = (
+                    _Several(known) if known.__class__ is _Several else known
+                )  # `_copied`, uncalled
             if known.__class__ is _Several:
                 known.pop(keys(row), None)
                 if len(known) > 1:
@@ -269,7 +271,7 @@ class KeyedTable(Generic[R]):
             place = place_of(row)
             known = rows.get(place)
             if before is not None and place not in before:
-                before[place] = _Several(known) if known.__class__ is _Several else known
+                before[place] = _Several(known) if known.__class__ is _Several else known  # as above
             if known is None:
                 rows[place] = row
             elif known.__class__ is _Several:
@@ -308,8 +310,7 @@ class KeyedTable(Generic[R]):
     def seen(self, at: Any) -> R:
         """Returns what a key has; raises ``KeyError``, or ``SeveralRows`` where that is not one row."""
         with self._lock:
-            entry = self._rows.get(self.form.place_of(at))
-            entry = _Several(entry) if entry.__class__ is _Several else entry
+            entry = _copied(self._rows.get(self.form.place_of(at)))
         if entry is None:
             raise KeyError(at)
         return self.form.seen(entry)
@@ -366,7 +367,12 @@ class KeyedTable(Generic[R]):
         new = self._rows.get(place)
         if old is new or (old is not None and new is not None and _identity(old) == _identity(new)):
             return None
-        return LiveChange(self.form, old, _Several(new) if new.__class__ is _Several else new)
+        return LiveChange(self.form, old, _copied(new))
+
+
+def _copied(entry: Entry | None) -> Entry | None:
+    """Returns what a key has, as it stays: several rows of one key change in place."""
+    return _Several(entry) if isinstance(entry, _Several) else entry
 
 
 def _made_row(row: Captures, make: Callable[[Captures], Any]) -> _MadeRow:

@@ -370,16 +370,16 @@ def _root(top: int, bottom: int) -> float:
         return math.inf
 
 
-class _Sorted:
-    """All values in their total order, with how often each is there.  O(log n) for a change."""
+class _Counted:
+    """Values in an order, with how often each is there.  O(log n) for a change."""
 
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
         self._entries = SortedDict()
 
-    def change(self, term: RuleTerm, by: int) -> None:
-        at = order_key(term.value)
+    def _count(self, at: tuple[object, ...], term: RuleTerm, by: int) -> None:
+        """Takes a value in (+1) or out (-1), at its place in the order."""
         entry = self._entries.get(at)
         if entry is None:
             self._entries[at] = [by, term]
@@ -388,6 +388,20 @@ class _Sorted:
         if not entry[0]:
             del self._entries[at]
 
+    def _value_at(self, index: int) -> Value:
+        """Returns the value at a place in the order; -1 is the last."""
+        term: RuleTerm = self._entries.peekitem(index)[1][1]
+        return term.value
+
+
+class _Sorted(_Counted):
+    """All values in their total order."""
+
+    __slots__ = ()
+
+    def change(self, term: RuleTerm, by: int) -> None:
+        self._count(order_key(term.value), term, by)
+
 
 class Least(_Sorted):
     """The first in the total order."""
@@ -395,8 +409,7 @@ class Least(_Sorted):
     __slots__ = ()
 
     def value(self) -> Value:
-        term: RuleTerm = self._entries.peekitem(0)[1][1]
-        return term.value
+        return self._value_at(0)
 
 
 class Greatest(_Sorted):
@@ -405,8 +418,7 @@ class Greatest(_Sorted):
     __slots__ = ()
 
     def value(self) -> Value:
-        term: RuleTerm = self._entries.peekitem(-1)[1][1]
-        return term.value
+        return self._value_at(-1)
 
 
 class Percentile:
@@ -434,25 +446,14 @@ class Percentile:
         return term.value
 
 
-class _Chosen:
-    """All values in the order of others, and in their total order where these are the same.  O(log n) for a
-    change."""
+class _Chosen(_Counted):
+    """All values in the order of others, and in their total order where these are the same."""
 
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries = SortedDict()
+    __slots__ = ()
 
     def change(self, term: RuleTerm, order: RuleTerm, by: int) -> None:
         """Takes a value in (+1) or out (-1)."""
-        at = order_key(order.value), order_key(term.value)
-        entry = self._entries.get(at)
-        if entry is None:
-            self._entries[at] = [by, term]
-            return
-        entry[0] += by
-        if not entry[0]:
-            del self._entries[at]
+        self._count((order_key(order.value), order_key(term.value)), term, by)
 
 
 class FirstOf(_Chosen):
@@ -461,8 +462,7 @@ class FirstOf(_Chosen):
     __slots__ = ()
 
     def value(self) -> Value:
-        term: RuleTerm = self._entries.peekitem(0)[1][1]
-        return term.value
+        return self._value_at(0)
 
 
 class LastOf(_Chosen):
@@ -471,8 +471,7 @@ class LastOf(_Chosen):
     __slots__ = ()
 
     def value(self) -> Value:
-        term: RuleTerm = self._entries.peekitem(-1)[1][1]
-        return term.value
+        return self._value_at(-1)
 
 
 class Collection(_Sorted):
