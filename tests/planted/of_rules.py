@@ -50,7 +50,7 @@ ROWS: Final[Rows] = {
     "dataspace.rules.relations.grouping": [
         ("sum-only-grows", "Sum.change", "self._whole += by * number", "self._whole += number"),
         ("mean-of-all-so-far", "Sum.change", "self._count += by", "self._count += 1"),
-        ("extreme-stays", "_Sorted.change", "del self._entries[at]", "pass"),
+        ("extreme-stays", "_Counted._count", "del self._entries[at]", "pass"),
         ("collected-once", "Collection.value", "range(count)", "range(1)"),
         ("top-takes-too-many", "Best.value", "min(count, self._n - len(best))", "count"),
         ("distinct-counts-all", "Distinct.change", "not (before and now)", "True"),
