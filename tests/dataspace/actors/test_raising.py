@@ -540,8 +540,8 @@ async def test_what_a_linked_task_raises_ends_its_actor_only_and_is_told(where: 
         turn.on_retracted("fact($n)")(lambda turn, n: heard.append(n))
         turn.stop_when_message("go()")
 
+    engine.spawn(bystander, home=home)  # first: a slice may end, and the task fail, before the second boots
     actor = engine.spawn(bad, home=home, name="bad")
-    engine.spawn(bystander, home=home)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shell.run)
         await trio.testing.wait_all_tasks_blocked()

@@ -79,10 +79,10 @@ async def test_a_linked_task_that_crashes_its_actor_is_in_it() -> None:
         turn.assert_(Say("here"))
         turn.task(fail)
 
-    shell.engine.spawn(worker, home=home)
-    shell.engine.spawn(
+    shell.engine.spawn(  # first: a slice may end, and the task crash, before the second boots
         lambda turn: turn.on_retracted("say(_)")(lambda turn: turn.stop()), home=home, name="boss"
     )
+    shell.engine.spawn(worker, home=home)
     with trio.fail_after(60):  # seconds after which something hangs
         await shell.run()
     crash, heard = trace.records[-2:]
