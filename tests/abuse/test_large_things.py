@@ -535,7 +535,7 @@ async def _judge_steps(world: World, case: Case | Web) -> str:
 async def _works(world: World) -> bool:
     """Returns False if the daemon has had nothing to do for a while, however busy the machine is."""
     before = _consumed(world)
-    for _ in range(10):
+    for _ in range(5):
         await trio.sleep(0.01)
         if world.gauge.read()[3] or not _sleeps(world):
             return True
@@ -543,7 +543,7 @@ async def _works(world: World) -> bool:
 
 
 RESTING: Final = 0.002
-"""Seconds of CPU that a daemon takes in a tenth of a second in which it does nothing, at most."""
+"""Seconds of CPU that a daemon takes in a twentieth of a second in which it does nothing, at most."""
 
 
 def _consumed(world: World) -> float:
