@@ -311,6 +311,11 @@ OPERATING: Final = (
         ),
         is_client=False,
         epilog="""\
+examples:
+  dataspace backup /backup/ds --data ./data
+  dataspace backup /backup/ds --data 'postgresql://db1,db2/app?schema=ds' --rate 20MiB
+  dataspace backup s3://backups/ds --data ./data --via /backup/ds
+
 The daemon may be running: nothing waits for a backup. A directory that is an earlier backup of the same
 log is brought up to date. Ctrl-C leaves an earlier backup whole; the same command continues.
 A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend for it; SERVE.md.
@@ -327,7 +332,14 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
             QUIET,
         ),
         is_client=False,
-        epilog="Clients find another dataspace there: epochs that they saw after that moment never happened.",
+        epilog="""\
+examples:
+  dataspace restore /backup/ds ./data-2 --at 2026-11-22T14:05:00Z
+  dataspace log copy --from ./data-2 --to 'postgresql://db1,db2/app?schema=ds2'
+
+Clients find another dataspace there: epochs that they saw after that moment never happened. The second
+command moves it on into a store.
+""",
     ),
     Command("cluster", "look at the daemons that share a store, and say which of them leads",
         description="Daemons with one --data postgresql://HOST/DB?schema=NAME are a cluster; one leads each"
