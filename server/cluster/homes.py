@@ -19,7 +19,7 @@ def home_of(config: Config, before: Home | None = None) -> Home:
     if isinstance(config.data, StoreAddress):
         from server.cluster.database.store import StoreHome  # psycopg is loaded where it is used
 
-        return StoreHome(config, config.data, before.places if isinstance(before, StoreHome) else None)
+        return StoreHome(config, config.data, before if isinstance(before, StoreHome) else None)
     return DirectoryHome(config)
 
 

@@ -27,6 +27,9 @@ logger = logging.getLogger("dataspace")
 MARGIN: Final = 0.1
 """The part of a lease before whose end it counts as ended here."""
 
+LATE: Final = 1 / 3
+"""The part of a lease in which a renewal is late: the first attempt has failed, or was slow."""
+
 FAR_MICROSECONDS: Final = 1_000_000
 """A difference between two clocks that is worth a line of the log."""
 
@@ -74,6 +77,9 @@ class MemberLease:
         self.ahead: int = 0 if before is None else before.ahead
         """The microseconds by which the database's clock is ahead of this machine's."""
         self.durability: Durability | None = None if before is None else before.durability
+        self.late: int = 0 if before is None else before.late
+        """How often the last third of a lease had begun before it was renewed: another daemon nearly led."""
+        self._is_late = False
 
     def begin(self) -> None:
         """Joins, and renews from now on."""
@@ -141,7 +147,11 @@ class MemberLease:
     def _renewed(self) -> bool:
         """Renews the lease; False if it had run out."""
         asked = wall()
-        renewal = self._member.renew()
+        try:
+            renewal = self._member.renew()
+        finally:
+            was_late, self._is_late = self._is_late, self.left < LATE * self._member.lease
+            self.late += self._is_late and not was_late
         if renewal is None:
             return False
         self._until, self._renewal = renewal.until, renewal

@@ -32,12 +32,14 @@ LOOK_SECONDS: Final = 0.5
 async def state_members(daemon: DaemonState, home: StoreHome) -> None:
     """States the facts about the cluster, and counts for metrics, until cancelled."""
     stated: dict[Record, int] = {}
+    view = daemon.parts[CLUSTER]
+    view.begin(home)
     while True:
         with suppress(LogFailed):  # the lease warns of a store that is away
             members, spaces = await trio.to_thread.run_sync(home.overview, abandon_on_cancel=True)
             latest = latest_of(members)
             daemon.system.replace(stated, facts_of(latest, spaces, home.settings))
-            daemon.parts[CLUSTER].figures = figures_of(latest, spaces, home.settings)
+            view.note(figures_of(latest, spaces, home.settings))
         await trio.sleep(LOOK_SECONDS)
 
 

@@ -96,8 +96,8 @@ HURRIED_SECONDS: Final = 0.02
 class StoreHome:
     """One run of a daemon as a member of the cluster of a store."""
 
-    def __init__(self, config: Config, address: StoreAddress, places: SeenPlaces | None = None) -> None:
-        """``places`` has the newest places that this process has seen before."""
+    def __init__(self, config: Config, address: StoreAddress, before: StoreHome | None = None) -> None:
+        """``before`` is the home of this process until now, which has seen places and counts of its lease."""
         cluster = config.cluster
         self.place: str = str(address)
         self.stands_by: bool = True
@@ -108,9 +108,10 @@ class StoreHome:
         self._member: Final = Membership(
             self._database, Profile(cluster.name or own_name(), config=digest(config)), cluster.lease
         )
-        self.places: Final = places or SeenPlaces(cluster.state)
+        self.places: Final = SeenPlaces(cluster.state) if before is None else before.places
         self._accept_damage: Final = config.accept_damage
-        self._lease = MemberLease(self._member, Confirmations(self._database))
+        lease = None if before is None else before.lease
+        self._lease = MemberLease(self._member, Confirmations(self._database), lease)
         self._taking: Final = threading.RLock()
         """Held while spaces are taken, and while another lease is begun."""
         self._proofs: Final = FollowerProofs(self._member)
@@ -184,6 +185,11 @@ class StoreHome:
 
     async def follower(self, proof: str) -> str | None:
         return await self._proofs.follower(proof)
+
+    @property
+    def lease(self) -> MemberLease:
+        """The present lease."""
+        return self._lease
 
     def now(self) -> int:
         return self._lease.now()

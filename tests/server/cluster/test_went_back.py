@@ -40,7 +40,7 @@ def config(postgres_url: str, tmp_path: Path) -> Config:
 def home_of(config: Config, before: StoreHome | None = None) -> StoreHome:
     """Returns the home of a daemon that has joined, and leads its spaces if no other does."""
     assert isinstance(config.data, StoreAddress)
-    made = StoreHome(config, config.data, before.places if before is not None else None)
+    made = StoreHome(config, config.data, before)
     made._join()
     return made
 
