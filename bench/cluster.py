@@ -14,6 +14,10 @@ medians of rounds in each of which both take turns.
     observer_ratio_60_on_2  the leader's CPU time for a turn with 60 watchers on two followers ÷ with none
     killed_over_lease_ms    from SIGKILL of the leader to the next accepted turn, less the lease; the longest
     ended_ms                SIGTERM: the longest time between two acceptances, for a client amid its turns
+    moved_other_ms          while a space of ``--facts`` moves: the longest time between two acceptances of a
+                            client that makes a turn in another space each 5 ms, at either of the two daemons,
+                            less these 5 ms
+    still_other_ms          the same for as long a time in which nothing moves
 
 Beside etcd with three members, if its program is there (``make peers``), and three daemons; both keep
 changes on disk before they acknowledge them.
@@ -32,9 +36,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
 import trio
@@ -43,11 +48,13 @@ import dataspace
 from bench._fanout import VALUE, watch_all, write
 from bench._figures import command_line, show
 from bench._latency import PAUSE, hear, latency, latency_between, tick
-from bench._processes import Measuring, Run, Served, daemons_of, on_half, running, serving_on
+from bench._processes import Measuring, Run, Served, Side, daemons_of, on_half, running, serving_on
 from bench._systems.etcd import ETCD, leader_of, members, puts
 from bench._systems.system import Missing
 from bench.followers import watch_quietly
 from index.values.values import Record
+from relay.store.address import StoreAddress
+from server.cluster.database.reading import move, seen
 from tests.postgres.programs import NONE, programs
 
 GROUPS: Final = (1, 8, 40, 200)
@@ -58,8 +65,17 @@ WATCHERS: Final = 60
 LEASE: Final = 3.0
 AMID: Final = 50
 """Turns after which the leader is ended."""
-LONGEST: Final = ("killed_over_lease_ms", "ended_ms", "etcd_killed_ms")
+LONGEST: Final = (
+    *("killed_over_lease_ms", "ended_ms", "etcd_killed_ms"),
+    *("moved_other_ms", "still_other_ms"),
+)
 """The figures of which the longest counts."""
+FACTS: Final = 300_000
+"""Facts of the space that moves."""
+LOADED: Final = 2_000
+"""Facts of a turn that fills it."""
+STEADY: Final = 0.005
+"""Seconds between two turns of a client in a space that does not move."""
 PATIENCE: Final = 300
 """Seconds that a quick run may take before it is given up."""
 
@@ -197,6 +213,90 @@ async def gap(urls: Sequence[str], how: signal.Signals) -> float:
                     break
                 latest = time.perf_counter()
     return longest * 1000
+
+
+# -- while another space moves ------------------------------------------------------------------------
+
+
+async def steady(url: str, space: str, report: Connection) -> None:
+    """Makes a turn each 5 ms; reports the longest milliseconds between two acceptances, less these 5 ms,
+    since the last report."""
+    longest, latest, at = 0.0, time.perf_counter(), ""
+    async with dataspace.connect(url, space=space, name="bench steady") as session:
+        report.send("ready")
+        while True:
+            await session.send(Record("tick"))
+            now = time.perf_counter()
+            longest, latest = max(longest, now - latest - STEADY), now
+            if report.poll():
+                at = report.recv()
+                report.send((at, longest * 1000))
+                longest, latest = 0.0, time.perf_counter()
+            await trio.sleep(STEADY)
+
+
+async def fill(url: str, space: str, facts: int) -> None:
+    """Asserts so many facts of an owner that survives its session."""
+    async with dataspace.connect(url, space=space, owner="bench") as session:
+        tickets = []
+        for first in range(0, facts, LOADED):
+            draft = session.draft()
+            for n in range(first, min(first + LOADED, facts)):
+                draft.assert_(Record("reading", f"device {n % 1000}", n, n / 7, VALUE))
+            tickets.append(await session.submit(draft))
+        for ticket in tickets:
+            await ticket.wait()
+
+
+def measure_moves(server: Any, place: str, facts: int) -> dict[str, float]:
+    """Returns one round of how long a client of another space waits while a large space moves, there and
+    back."""
+    spaces = "".join(
+        f'[spaces.{name}]\nprefer = "{prefer}"\n'
+        for name, prefer in (("a", "one"), ("b", "two"), ("c", "two"))
+    )
+    with server.schema() as schema, ExitStack() as stack:
+        address, daemons = server.url(schema), []
+        for name in ("one", "two"):
+            path = Path(place, f"{schema}-{name}.toml")
+            path.write_text(f'cluster.name = "{name}"\ncluster.lease = "{LEASE:g}s"\n{spaces}[spaces.big]\n')
+            served = serving_on(address, options=("--config", str(path), "--data"))
+            daemons.append(stack.enter_context(served))
+        wait_led(address, {"big": "one", "a": "one", "b": "two"})
+        trio.run(fill, daemons[0].url, "big", facts)
+        sides = [
+            stack.enter_context(running(steady, each.url, space))
+            for each, space in zip(daemons, "ab", strict=True)
+        ]
+        for each in sides:
+            assert each.pipe.recv() == "ready"
+        figures = {"moved_other_ms": 0.0, "still_other_ms": 0.0}
+        for successor in ("two", "one"):
+            longest(sides)
+            began = time.perf_counter()
+            print(move(StoreAddress.parse(address), "big", successor, patience=PATIENCE))
+            figures["moved_other_ms"] = max(figures["moved_other_ms"], *longest(sides))
+            print(figures)
+            time.sleep(time.perf_counter() - began)
+            figures["still_other_ms"] = max(figures["still_other_ms"], *longest(sides))
+            print(figures)
+        return figures
+
+
+def longest(sides: Sequence[Side]) -> list[float]:
+    """Returns the longest milliseconds of each ``steady`` since the last call."""
+    for each in sides:
+        each.pipe.send("")
+    return [each.pipe.recv()[1] for each in sides]
+
+
+def wait_led(address: str, leaders: Mapping[str, str]) -> None:
+    """Returns once these spaces are led by these daemons."""
+    while True:
+        led = {each.space: each.leader for each in seen(StoreAddress.parse(address)).spaces}
+        if all(led.get(space) == leader for space, leader in leaders.items()):
+            return
+        time.sleep(0.1)
 
 
 # -- beside etcd --------------------------------------------------------------------------------------

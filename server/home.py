@@ -72,9 +72,12 @@ class Home(Protocol):
         Returns True if another daemon is there that leads what this one gives up.
         """
 
-    async def give_up(self, space: str, successor: str) -> None:
+    async def give_up(self, space: str, successor: str, ago: float) -> None:
         """Ends the lead of a space, whose log is closed, for another daemon to take it at once: the
-        ``successor``, or any if that is empty."""
+        ``successor``, or any if that is empty.  Its turns have ended ``ago`` seconds ago."""
+
+    async def note_served(self, spaces: Collection[str]) -> None:
+        """Notes that the turns of these spaces, which were taken over, are possible from now on."""
 
     async def keep(self) -> None:
         """Keeps what was entered, until cancelled.  Raises ``SteppedDown`` if this daemon leads no longer."""

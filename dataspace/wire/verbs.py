@@ -215,6 +215,13 @@ VERBS: Final = {
             {"within": milliseconds(NEEDED, LONGEST_DRAIN), "reason": text("")},
         ),
         # -- about a space, as any daemon has it -------------------------------------------------
+        RequestVerb(
+            "cluster",
+            _STATE,
+            ("administer",),
+            SAME,
+            {"name": text(NEEDED), "do": choice("look drain resume", "look")},
+        ),
         RequestVerb("sync", _STATE, (), READS, {"reached": flag()}),
         RequestVerb(
             "frontier",

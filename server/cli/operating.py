@@ -368,6 +368,33 @@ command moves it on into a store.
         epilog="Sessions with grace go on there. A leader of main hands over all that it leads, and may take"
                " the other spaces again.",
     ),
+    Command("cluster drain", "have a daemon hand over all that it leads, until it is resumed",
+        "cluster.commands:cluster_drain",
+        (
+            word("DAEMON", "the daemon, by its cluster.name; it may be down"),
+            option("--data ADDRESS", "ask this store, postgresql://HOST/DB?schema=NAME, and no daemon",
+                   type=a.place),
+            option("--within TIME", "how long that may take (default 30s)", default="30s"),
+        ),
+        epilog="""\
+examples:
+  dataspace cluster drain two --url tcp://one:7377
+  dataspace cluster drain two --data 'postgresql://db1,db2/app?schema=ds'
+
+Ask any daemon of the cluster, with the right administer, or the store. Each space is printed once another
+daemon leads it. The daemon goes on to follow, and stays drained when it is started again. It leads only while
+no other daemon lives. With exit code 1 it stays drained, but has not handed over all in time.
+""",
+    ),
+    Command("cluster resume", "have a drained daemon lead again", "cluster.commands:cluster_resume",
+        (
+            word("DAEMON", "the daemon, by its cluster.name"),
+            option("--data ADDRESS", "ask this store, postgresql://HOST/DB?schema=NAME, and no daemon",
+                   type=a.place),
+        ),
+        epilog="It is given spaces as before it was drained: those that prefer it, its share of those that"
+               " are free, and others that are spared.",
+    ),
     Command("drain", "end a daemon: no new sessions, then the end when all have gone",
         "cli.once.sessions:drain",
         (

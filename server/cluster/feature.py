@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import trio
+
+from dataspace.errors import Refused
 from relay.store.address import StoreAddress
 from server.cluster.database.figures import CLUSTER, ClusterFigures, ClusterView
 from server.cluster.followers import FOLLOWERS, Followers
 from server.cluster.homes import contact_of
 from server.features import DaemonTask, Feature, Measured
 from server.metrics import Metric
+from server.sessions.requests import check_own_machine
 
 if TYPE_CHECKING:
+    from dataspace.wire.verbs import Arguments
+    from index.values.values import Value
+    from server.sessions.peer import Peer
     from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
 
@@ -24,6 +31,8 @@ METRICS: Final[tuple[Metric[ClusterFigures], ...]] = (
            lambda of: of.members),
     Metric("dataspace_cluster_members_gone", "gauge", "Members killed or cut off within a day, and not back.",
            lambda of: of.gone),
+    Metric("dataspace_cluster_members_drained", "gauge", "Daemons that are drained until they are resumed.",
+           lambda of: of.drained),
     Metric("dataspace_cluster_members_differing", "gauge", "Members with other settings than this daemon.",
            lambda of: of.differing),
     Metric("dataspace_cluster_term", "gauge",
@@ -56,6 +65,24 @@ def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
     return (DaemonTask("facts about the cluster", partial(state_members, daemon, daemon.home)),)
 
 
+async def _cluster(daemon: DaemonState, peer: Peer, arguments: Arguments) -> Value:
+    """Drains a daemon of the cluster, or resumes it, and returns its role; any daemon of it does that."""
+    peer.permit.check_administer("drain a daemon")
+    check_own_machine(daemon, peer, "drain one of the cluster")
+    if not isinstance(daemon.config.data, StoreAddress):
+        await trio.lowlevel.checkpoint()
+        raise Refused("no-cluster", "this daemon has its data in a directory, and is of no cluster")
+    from server.cluster.database.drained import packed  # psycopg is loaded where it is used
+    from server.cluster.database.store import StoreHome
+
+    assert isinstance(daemon.home, StoreHome)  # by its configuration
+    name, do = arguments["name"], arguments["do"]
+    role = await trio.to_thread.run_sync(daemon.home.role_of, name, do, abandon_on_cancel=True)
+    if role.changed:
+        daemon.watch.acted(do, f"{name}, as session {peer.session_id} requested")
+    return packed(role)
+
+
 def _make(daemon: DaemonState) -> None:
     daemon.parts.add(CLUSTER, ClusterView())
     daemon.parts.add(FOLLOWERS, Followers(daemon))
@@ -72,7 +99,7 @@ def _leads(daemon: DaemonState, spaces: Sequence[HostedSpace]) -> Sequence[Daemo
 FEATURE: Final = Feature(
     name="cluster",
     make=_make,
-    verbs=lambda daemon: {"follow": daemon.parts[FOLLOWERS].follow},
+    verbs=lambda daemon: {"follow": daemon.parts[FOLLOWERS].follow, "cluster": partial(_cluster, daemon)},
     tasks=_tasks,
     leads=_leads,
     status=lambda daemon, _: {"followers": daemon.parts[FOLLOWERS].status()},

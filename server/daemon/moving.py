@@ -103,6 +103,7 @@ async def _hand_over(
         await daemon.follow(hosted, held)  # who comes from here on finds a follower
     await daemon.parts[HOSTING].leave(name)
     peers = [each for each in daemon.parts[PEERS].values() if each.hosted is hosted]
+    stopped = perf_counter()
     for peer in peers:
         peer.lost = not peer.has_parted
         peer.dismiss("moved", f"space {name!r} moves to {successor or 'another daemon'}")
@@ -119,4 +120,4 @@ async def _hand_over(
     await stop_writing(hosted)
     hosted.give_back()
     hosted.log.close()
-    await daemon.home.give_up(name, successor)
+    await daemon.home.give_up(name, successor, perf_counter() - stopped)

@@ -373,6 +373,7 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
             daemon.link.end()
         daemon.flushing.flush()
         seconds = perf_counter() - began
+        daemon.peers.start_soon(daemon.home.note_served, taken)
         said = ", ".join(taken)
         logger.warning("the leader has ended, this daemon leads %s after %.3f s", said, seconds)
         daemon.watch.acted("promoted", f"{said} after {seconds:.3f} s")

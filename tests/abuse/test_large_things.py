@@ -244,6 +244,7 @@ def verb_cases(world: World) -> dict[str, list[Case]]:
     return {
         "status": [asked("status")],
         "drain": [asked("drain", reason=1)],  # refused; a daemon that drains is another test
+        "cluster": [asked("cluster", name="one")],  # refused: its data is in a directory
         "erase": [asked("erase", pattern=FACT, before=1)],  # refused: there is no archive
         "sync": [asked("sync")],
         "index": [asked("index", form=form, most=1_000) for form in ("text", "mermaid", "dot", "rows")],

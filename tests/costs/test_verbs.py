@@ -242,6 +242,7 @@ OTHERS: Final = {
     "sessions": PART,
     "end-session": "the end of a session is measured in each case",
     "drain": ALONE,
+    "cluster": ALONE,
     "frontier": ALONE,
     "within": "it reads the log, which has laws of its own",
     "erase": "the archive does it, in a process of its own",

@@ -122,7 +122,7 @@ MADE: Final[dict[str, tuple[str, ...]]] = {
 }
 """Arguments whose right values are made for each request (``World.prepare``)."""
 
-NOT_HERE: Final = {"erase": "no-archive"}
+NOT_HERE: Final = {"erase": "no-archive", "cluster": "no-cluster"}
 """Verbs that no daemon inside a test can carry out, with the code of their refusal."""
 
 LAST: Final = ("end-topic", "end-session", "drain")

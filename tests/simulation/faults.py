@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
+from server.cluster.database.drained import DRAIN, RESUME
 from tests.simulation.daemons import Supervisor
 from tests.simulation.hosts import Host
 from tests.simulation.network import Line
@@ -155,6 +156,13 @@ class Faults:
         self._cluster.want(spaces[part.target % len(spaces)], part.target // 2)
         await trio.lowlevel.checkpoint()
 
+    async def drain_member(self, part: Part) -> None:
+        """An operator has a daemon drained, and resumed later."""
+        name = self._cluster.members[part.target % len(self._cluster.members)].name
+        self._cluster.role(name, DRAIN)
+        await trio.sleep(part.lasting)
+        self._cluster.role(name, RESUME)
+
     async def restart_store(self, part: Part) -> None:
         """The store ends, and is there again."""
         async with self._cluster.failing:
@@ -286,6 +294,7 @@ KINDS: Final[Mapping[str, Callable[[Faults, Part], Awaitable[None]]]] = {
     "clock": Faults.step_clock,
     "end": Faults.end,
     "move": Faults.move,
+    "drain member": Faults.drain_member,
     "store restart": Faults.restart_store,
     "store failover": Faults.fail_over,
     "store went back": Faults.go_back,

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import psycopg
 import trio
 
+from dataspace.errors import Refused
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
@@ -24,11 +25,14 @@ from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.postgres import database, fenced, members
+from relay.store.postgres.daemons import DaemonNotes
 from relay.store.postgres.database import Database
+from relay.store.postgres.members import SpaceTerms
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from relay.store.staging import Staging
 from server.cluster.database import store as store_home
+from server.cluster.database.drained import DRAIN, role_of
 from server.cluster.database.store import TOPICS
 from server.config.model import DURABLE, Cluster as ClusterConfig, Config, SpaceConfig
 from server.home import SteppedDown
@@ -177,6 +181,13 @@ class StoreCluster(Supervisor):
         with suppress(psycopg.OperationalError, LogFailed), closing(self.store.connect()) as connection:
             connection.execute(members._WANT, {"space": self._number(space), "wanted": wanted})
             self._world.count(Occurrence.WANTED)
+
+    def role(self, name: str, do: str) -> None:
+        """Has an operator drain or resume a daemon, unless there is no store now, or no other daemon."""
+        with suppress(psycopg.OperationalError, LogFailed, Refused), closing(self._database()) as database:
+            with closing(SpaceTerms(database)) as terms:
+                if role_of(database, DaemonNotes(terms), name, do).changed and do == DRAIN:
+                    self._world.count(Occurrence.DRAINED)
 
     def excuse(self) -> None:
         for each in self.members:

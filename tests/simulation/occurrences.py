@@ -80,6 +80,7 @@ class Occurrence(Enum):
     FAILED_OVER = "failovers of the store"
     BARRED = "links between two hosts that were cut"
     WANTED = "moves of a space that an operator asked for"
+    DRAINED = "daemons that an operator drained"
     WENT_BACK = "stores that went back, of which a daemon said so"
     STUCK = "daemons that were killed while they waited for the store"
 
@@ -102,7 +103,7 @@ _OF_CLUSTERS: Final = frozenset(
         for each in (
             *(Occurrence.LOST_BEFORE, Occurrence.LOST_AFTER, Occurrence.LOCKED, Occurrence.TERMINATED),
             *(Occurrence.UNCONFIRMED, Occurrence.STORE_FULL, Occurrence.STUCK, Occurrence.FAILED_OVER),
-            *(Occurrence.BARRED, Occurrence.WANTED, Occurrence.WENT_BACK),
+            *(Occurrence.BARRED, Occurrence.WANTED, Occurrence.DRAINED, Occurrence.WENT_BACK),
         )
     ]
 )

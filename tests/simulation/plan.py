@@ -39,7 +39,8 @@ FAULTS_OF_SEVERAL: Final = ("kill", "kill", "kill at a write", "end", "end", "pa
 """What goes wrong besides where several daemons have one log."""
 
 FAULTS_OF_CLUSTERS: Final = (
-    "kill", "kill", "power", "end", "pause daemon", "pause daemon", "move", "move", "store restart",
+    "kill", "kill", "power", "end", "pause daemon", "pause daemon", "move", "move", "drain member",
+    "drain member", "store restart",
     "store failover", "store failover", "store slow", "store cut", "store cut", "store full", "store clock",
     "no standby", "unconfirmed", "unconfirmed", "unfinished", "unfinished", "store went back",
     "store went back", "daemons cut", "client cut",

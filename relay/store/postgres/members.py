@@ -67,6 +67,7 @@ SELECT t.space, t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat,
     coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1),
     EXISTS (
         SELECT FROM {s}.members AS w WHERE w.name = t.wanted AND w.until > clock_timestamp() AND w.url <> ''
+        AND NOT EXISTS (SELECT FROM {s}.daemons AS d WHERE d.name = w.name AND d.drained IS NOT NULL)
     )
 FROM {s}.terms AS t LEFT JOIN {s}.members AS m USING (nonce) WHERE t.space = ANY(%(spaces)s)
 """
@@ -120,7 +121,7 @@ class Standing(NamedTuple):
     left: float
     """For how many seconds the lease of its leader lasts, in the clock of the database."""
     wanted_lives: bool = False
-    """True if the member that is to take it has a lease, and serves clients."""
+    """True if the member that is to take it has a lease, serves clients, and is not drained."""
 
     @property
     def lives(self) -> bool:
@@ -171,6 +172,10 @@ class _Asking:
                     if not lent:
                         raise
                     lent = False
+
+    def ask_rows(self, question: str, **values: object) -> list[Any]:
+        """Returns the rows that a statement answers; raises ``LogAway``."""
+        return self._run(question, **values)
 
     def _connected(self) -> psycopg.Connection[Any]:
         """Returns the connection; its commits wait for no standby, since a fence guards what is written.

@@ -9,6 +9,7 @@ journal of topics is a space without a name.
     terms       who leads a space: the one row that each write holds while it commits; by name who
                 led it last, and before that, and why that changed
     segments, meta, starts, snapshots, chunks, readers, topics, topic_readers, staged
+    daemons, handovers      what is remembered of them (``daemons``); not in a store of earlier versions alone
 """
 
 from __future__ import annotations
@@ -72,6 +73,19 @@ CREATE TABLE {schema}.staged (
 ALTER TABLE {schema}.staged ALTER body SET STORAGE EXTERNAL;
 """
 
+ADDED: Final = """
+CREATE TABLE {schema}.daemons (
+    name text PRIMARY KEY, url text NOT NULL DEFAULT '', version text NOT NULL DEFAULT '',
+    drained timestamptz, gone timestamptz, said text
+) WITH (fillfactor = 50);
+CREATE TABLE {schema}.handovers (
+    space int PRIMARY KEY, term bigint NOT NULL, stopped timestamptz NOT NULL, served timestamptz
+);
+"""
+"""What a store lacks that was made by an earlier version, whose daemons go on beside it."""
+
+HAS: Final = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = %s"
+
 _LOCK: Final = 0x6461_7461_7370_6163
 """Two daemons that make the tables at one moment do so one after the other."""
 
@@ -84,13 +98,13 @@ def quoted(name: str) -> str:
 
 def prepare(connection: Connection[Any], schema: str, place: str) -> None:
     """Makes the tables where there are none; ``LogDamaged`` for tables of another version."""
-    name = quoted(schema)
-    if not _has_tables(connection, schema):
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            if not _has_tables(connection, schema):
-                connection.execute(TABLES.format(schema=name, format=FORMAT))
-    check(connection, schema, place)
+    for table, statements in (("store", TABLES), ("handovers", ADDED)):
+        if not _has(connection, schema, table):
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                if not _has(connection, schema, table):
+                    connection.execute(statements.format(schema=quoted(schema), format=FORMAT))
+        check(connection, schema, place)
 
 
 def check(connection: Connection[Any], schema: str, place: str) -> None:
@@ -107,7 +121,6 @@ def check(connection: Connection[Any], schema: str, place: str) -> None:
         )
 
 
-def _has_tables(connection: Connection[Any], schema: str) -> bool:
+def _has(connection: Connection[Any], schema: str, table: str) -> bool:
     # Not ``to_regclass``: after the wait for the lock it still answers as before.
-    asked = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'"
-    return connection.execute(asked, (schema,)).fetchone() == (1,)
+    return connection.execute(HAS, (schema, table)).fetchone() == (1,)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from relay.store.postgres.daemons import StoreNoted
     from relay.store.postgres.database import Database
 
 FIRST: Final = "first"
@@ -39,7 +41,16 @@ class MemberSeen(NamedTuple):
     settings: str
     """A digest of the settings in which the daemons of a store agree."""
     until: float = 0.0
-    """When its lease ends, or ended, in seconds since 1970 by the clock of the database."""
+    """When its lease ends, or ended, in seconds since 1970 by the clock of the database; for one that left in
+    order, when that was."""
+    is_left: bool = False
+    """True if it left in order."""
+    drained: float | None = None
+    """Since when it is drained, in seconds since 1970; None if it may lead."""
+    connections: int | None = None
+    """Its connections, as it said last; None if it is gone, or of an earlier version."""
+    lag: Mapping[str, Sequence[int]] | None = None
+    """How far it is behind in each space that it follows, in epochs and milliseconds; likewise."""
 
 
 class SpaceSeen(NamedTuple):
@@ -59,6 +70,9 @@ class SpaceSeen(NamedTuple):
     """The daemon that led before; None if there was none, or its name is not known."""
     why: str | None
     """Why the term began: ``first``, ``ended``, ``moved``, ``lapsed`` or ``silent``."""
+    pause: float | None = None
+    """The seconds before it in which no turn was possible, where the leader before ended its turns in order;
+    None until the term serves."""
 
 
 _MEMBERS: Final = """
@@ -98,6 +112,26 @@ def _lives(name: str, members: Sequence[MemberSeen]) -> bool:
     return any(each.name == name and each.left > 0 for each in members)
 
 
-def spaces_of(database: Database) -> list[SpaceSeen]:
-    """Returns the spaces of a store by name; raises as ``rows``."""
-    return [SpaceSeen(*row) for row in database.rows(_SPACES, {})]
+def spaces_of(database: Database, noted: StoreNoted) -> list[SpaceSeen]:
+    """Returns the spaces of a store by name, with their pauses as they are noted; raises as ``rows``."""
+    found = [SpaceSeen(*row) for row in database.rows(_SPACES, {})]
+    return [each._replace(pause=noted.pauses.get((each.space, each.term))) for each in found]
+
+
+def with_notes(latest: Sequence[MemberSeen], noted: StoreNoted) -> list[MemberSeen]:
+    """Returns the daemons, as of ``latest_of``, with what is noted of them, and those that left in order."""
+    found: list[MemberSeen] = []
+    for each in latest:
+        row = noted.daemons.get(each.name)
+        if row is not None:
+            said = json.loads(row.said) if row.said and each.left > 0 and row.url == each.url else {}
+            each = each._replace(
+                drained=row.drained, connections=said.get("connections"), lag=said.get("lag")
+            )
+        found.append(each)
+    names = {each.name for each in latest}
+    for name, row in noted.daemons.items():
+        if name not in names and (row.gone is not None or row.drained is not None):
+            seen = MemberSeen(name, row.url, "", row.version, -1.0, "", row.gone or 0.0, row.gone is not None)
+            found.append(seen._replace(drained=row.drained))
+    return found

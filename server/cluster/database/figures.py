@@ -21,6 +21,8 @@ class ClusterFigures:
     """Members whose lease lasts."""
     gone: int = 0
     """Members whose lease has run out within the last day."""
+    drained: int = 0
+    """Daemons that an operator has drained."""
     differing: int = 0
     """Members with other settings than this daemon."""
     terms: Mapping[str, int] = field(default_factory=dict)

@@ -9,8 +9,10 @@ moves by itself, as leases do, is in a fact.  While the store is away the facts 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -18,8 +20,10 @@ import trio
 from dataspace.version import __version__
 from index.values.values import Record
 from relay.store.errors import LogFailed
-from server.cluster.database.cluster_state import FIRST, MemberSeen, SpaceSeen, latest_of
+from server.cluster.database.cluster_state import FIRST, MemberSeen, SpaceSeen
 from server.cluster.database.figures import CLUSTER, ClusterFigures
+from server.sessions.peer import PEERS
+from server.spaces.measures import lag_of
 
 if TYPE_CHECKING:
     from server.cluster.database.store import StoreHome
@@ -36,16 +40,34 @@ async def state_members(daemon: DaemonState, home: StoreHome) -> None:
     view.begin(home)
     while True:
         with suppress(LogFailed):  # the lease warns of a store that is away
-            members, spaces = await trio.to_thread.run_sync(home.overview, abandon_on_cancel=True)
-            latest = latest_of(members)
+            overview = partial(home.overview, said_of(daemon))
+            latest, spaces = await trio.to_thread.run_sync(overview, abandon_on_cancel=True)
             daemon.system.replace(stated, facts_of(latest, spaces, home.settings))
             view.note(figures_of(latest, spaces, home.settings))
         await trio.sleep(LOOK_SECONDS)
 
 
+def said_of(daemon: DaemonState) -> str:
+    """Returns what a daemon says of itself, as JSON: its clients, and how far it is behind in what it
+    follows."""
+    lag = {
+        name: [(behind := lag_of(each)).epochs, round(1000 * behind.seconds)]
+        for name, each in daemon.spaces.items()
+        if not each.leads
+    }
+    clients = sum([not each.trusted for each in daemon.parts[PEERS].values()])
+    return json.dumps({"connections": clients, "lag": lag})
+
+
 def facts_of(members: Sequence[MemberSeen], spaces: Sequence[SpaceSeen], settings: str) -> set[Record]:
     """Returns the facts about members and spaces; ``settings`` is the digest of this daemon."""
-    found = {Record("member", each.name, each.url, each.web, each.version, each.left > 0) for each in members}
+    present = [each for each in members if not each.is_left]
+    found = {Record("member", each.name, each.url, each.web, each.version, each.left > 0) for each in present}
+    found |= {
+        Record("drained", each.name, round(each.drained * 1_000_000))
+        for each in members
+        if each.drained is not None
+    }
     found |= {Record("cluster-differs", each.name, each.url) for each in _differing(members, settings)}
     for space in spaces:
         since = round(space.since * 1_000_000)
@@ -62,7 +84,8 @@ def figures_of(members: Sequence[MemberSeen], spaces: Sequence[SpaceSeen], setti
     living = len([each for each in members if each.left > 0])
     return ClusterFigures(
         living,
-        len(members) - living,
+        len([each for each in members if not each.is_left]) - living,
+        len([each for each in members if each.drained is not None]),
         len(list(_differing(members, settings))),
         {each.space: each.term for each in spaces},
         {each.space: int(each.left > 0) for each in spaces},

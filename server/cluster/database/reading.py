@@ -13,12 +13,21 @@ from relay.log.reader import LogReader
 from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
 from relay.store.ports import TopicTables
+from relay.store.postgres.daemons import noted_of
 from relay.store.postgres.database import Database
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.members import SpaceTerms
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
-from server.cluster.database.cluster_state import MemberSeen, SpaceSeen, members_of, spaces_of
+from server.cluster.database.cluster_state import (
+    MOVED,
+    MemberSeen,
+    SpaceSeen,
+    latest_of,
+    members_of,
+    spaces_of,
+    with_notes,
+)
 from server.cluster.database.store import TOPICS
 
 ROLE_SECONDS: Final = 2.0
@@ -64,6 +73,9 @@ class StoreSeen(NamedTuple):
     """What a store says of its daemons, and promises of acknowledged turns."""
 
     members: list[MemberSeen]
+    """Each run of a daemon, and commands."""
+    daemons: list[MemberSeen]
+    """The daemons by name, also those that are gone."""
     spaces: list[SpaceSeen]
     durability: Durability
 
@@ -75,15 +87,18 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
     """
     until = monotonic() + ROLE_SECONDS
     while True:
-        members, spaces, _ = seen(address)
-        living = sorted({each.name for each in members if each.left > 0 and each.url})
+        store = seen(address)
+        living = {each.name: each for each in store.daemons if each.left > 0 and each.url}
         if daemon in living:
+            if living[daemon].drained is not None:
+                raise UsageError(f"{daemon} is drained, and leads nothing before `cluster resume {daemon}`")
             break
         if monotonic() > until:
-            raise UsageError(f"no daemon {daemon!r} uses {address}, but {', '.join(living) or 'none'}")
+            names = ", ".join(sorted(living)) or "none"
+            raise UsageError(f"no daemon {daemon!r} uses {address}, but {names}")
         sleep(LOOK_SECONDS)
-    if space not in [each.space for each in spaces]:
-        names = ", ".join([each.space for each in spaces])
+    if space not in [each.space for each in store.spaces]:
+        names = ", ".join([each.space for each in store.spaces])
         raise UsageError(f"there is no space {space!r} in {address}, but {names or 'none'}")
     with closing(Database(address)) as database, closing(SpaceTerms(database)) as terms:
         terms.want(terms.space(space), daemon)
@@ -91,7 +106,10 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
     while True:
         [found] = [each for each in seen(address).spaces if each.space == space]
         if found.leader == daemon and found.left > 0:
-            return found
+            # A daemon of an earlier version does not say when it serves.
+            says = living[daemon].lag is not None and found.before is not None and found.why == MOVED
+            if found.pause is not None or not says:
+                return found
         if monotonic() > until:
             leader = found.leader if found.left > 0 else "no daemon"
             raise Unreachable(f"{leader} leads space {space} after {patience:g} s, not {daemon}")
@@ -101,8 +119,10 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
 def seen(address: StoreAddress) -> StoreSeen:
     """Returns the state of a store; ``LogFailed`` if it cannot be read."""
     with _opened(address) as database:
+        members, noted = members_of(database), noted_of(database)
         return StoreSeen(
-            members_of(database),
-            spaces_of(database),
+            members,
+            with_notes(latest_of(members), noted),
+            spaces_of(database, noted),
             Durability(*database.rows(f"SELECT {SETTINGS}", {})[0]),
         )

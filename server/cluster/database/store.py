@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.version import __version__
 from dataspace.wire.features import MAIN
 from relay.journal.followed import FollowedJournal
 from relay.journal.journal import Journal
 from relay.log.log import Log
 from relay.space_registers import space_registers
 from relay.store.errors import LogAway, LogFailed, closed_on_failure
+from relay.store.postgres.daemons import DaemonNotes, noted_of
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
 from relay.store.postgres.members import Confirmations, Membership, Profile, SpaceTerms, Standing
@@ -48,9 +50,12 @@ from server.cluster.database.cluster_state import (
     SILENT,
     MemberSeen,
     SpaceSeen,
+    latest_of,
     members_of,
     spaces_of,
+    with_notes,
 )
+from server.cluster.database.drained import DaemonRole, role_of
 from server.cluster.database.lease import MemberLease
 from server.cluster.database.proofs import FollowerProofs, proof_of
 from server.cluster.database.seen import StoreFollowedJournal, StoreFollowedLog
@@ -58,7 +63,7 @@ from server.config.model import own_name
 from server.home import SteppedDown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from uuid import UUID
 
     from relay.following.following import FollowedLog
@@ -117,6 +122,11 @@ class StoreHome:
         self._proofs: Final = FollowerProofs(self._member)
         self._sizes: dict[str, dict[str, int]] = {}
         self._terms: Final = SpaceTerms(self._database)
+        self.notes: Final = DaemonNotes(self._terms)
+        self._url = ""
+        """Where clients reach this daemon, also once it gives no address to others."""
+        self._said = ""
+        """What this daemon said of itself last, for ``cluster status``."""
         self._spaces: dict[str, int] = {}
         """The number of each space in the store."""
         self._fences: dict[str, Fence] = {}
@@ -130,6 +140,8 @@ class StoreHome:
         """True once this daemon is to end, so that it becomes no member again."""
         self._successors: dict[str, str] = {}
         """The members to which spaces go."""
+        self._ends_at = 0.0
+        """When this daemon ended the turns of all that it still leads, as of ``monotonic``; 0 before."""
         self._writers: list[FencedWriter] = []
         self._hurry: Final = trio.lowlevel.ParkingLot()
         self._hurries_until = 0.0
@@ -157,7 +169,9 @@ class StoreHome:
         patience.start()
         with suppress(LogFailed):
             for name, fence in self._fences.items():
-                self._terms.give_up(fence, self._successors.get(name))
+                self._give_up(fence, self._successors.get(name), monotonic() - (self._ends_at or monotonic()))
+            if url := self._member.profile.url or self._url:
+                self.notes.leave(self._member.profile.name, url, __version__)
         self._terms.close()
         self._lease.end()
         patience.cancel()
@@ -214,6 +228,7 @@ class StoreHome:
     def tell(self, url: str, web: str, config: Config) -> None:
         if self._is_retired:
             return
+        self._url, self._said = url, ""
         self._member.profile = Profile(self._member.profile.name, url, web, digest(config))
         self._lease.hasten()
 
@@ -224,12 +239,13 @@ class StoreHome:
             names, left = followed(), [LOOK_SECONDS]
             try:
                 standings = await trio.to_thread.run_sync(self.standings, abandon_on_cancel=True)
-                if free := [name for name in names if self._may_take(name, standings[name])]:
+                free = [name for name in names if self._may_take(name, standings[name])]
+                if free and not await trio.to_thread.run_sync(self._stays_out, abandon_on_cancel=True):
                     await trio.sleep(random.random() / 10)  # of several, one is first
                     if taken := await trio.to_thread.run_sync(self._take_share, free):
                         return taken
                 for standing in [standings[name] for name in names]:
-                    if standing.wanted == self._member.profile.name:
+                    if standing.wanted_lives and standing.wanted == self._member.profile.name:
                         left.append(0.0)
                     elif standing.lives:
                         left.append(standing.left)
@@ -258,15 +274,34 @@ class StoreHome:
 
     def _move(self) -> tuple[str, str] | None:
         """Returns the next space to hand over and its new leader, or None."""
-        standings, living = self.standings(), self._terms.living()
+        standings, (drained, living) = self.standings(), self._candidates()
         own = self._member.profile.name
         led = [name for name in self._names if standings[name].nonce == self._member.nonce]
         for name in led:
             for wanted in (standings[name].wanted, self._preferred[name]):
                 if wanted != own and wanted in living:
-                    self._successors[name] = wanted
-                    return name, wanted
-        return self._spared([each.name for each in standings.values() if each.lives], led, living)
+                    return self._moves(name, wanted)
+        leaders = [each.name for each in standings.values() if each.lives]
+        if own in drained and led and living:  # ``main`` last, as with it all that is led goes
+            return self._moves(led[-1] if led[0] == MAIN else led[0], fewest(living, leaders))
+        return None if own in drained else self._spared(leaders, led, living)
+
+    def _moves(self, name: str, successor: str) -> tuple[str, str]:
+        """Notes to which member a space goes, and from when on no turn of ``main`` is made here."""
+        self._successors[name] = successor
+        if name == MAIN:
+            self._ends_at = monotonic()
+        return name, successor
+
+    def _candidates(self) -> tuple[frozenset[str], list[str]]:
+        """Returns the names of the drained daemons, and of the members that live and are none of them."""
+        drained, living = self.notes.candidates()
+        return drained, [name for name in living if name not in drained]
+
+    def _stays_out(self) -> bool:
+        """True if this daemon is drained, and another one lives that may lead."""
+        drained, living = self._candidates()
+        return self._member.profile.name in drained and bool(living)
 
     def _spared(
         self, leaders: Sequence[str | None], led: Sequence[str], living: Sequence[str]
@@ -280,11 +315,11 @@ class StoreHome:
         spare.sort(key=self._moved_here.__contains__)
         if not spare or not living or monotonic() < self._spread_at:
             return None
-        fewest = min(living, key=lambda name: (leaders.count(name), name))
-        if len(led) - leaders.count(fewest) < 2:
+        least = fewest(living, leaders)
+        if len(led) - leaders.count(least) < 2:
             return None
         self._spread_at = monotonic() + SPREAD_SECONDS
-        return spare[0], fewest
+        return spare[0], least
 
     async def retire(self) -> bool:
         self._is_retired = True
@@ -294,6 +329,7 @@ class StoreHome:
 
     def _retire(self) -> bool:
         """Refuses further spaces; a follower leaves the members.  Returns True if others stay."""
+        self._ends_at = monotonic()
         self._member.profile = replace(self._member.profile, url="", web="")
         if self._fences:
             self._member.renew()
@@ -301,12 +337,22 @@ class StoreHome:
             self._lease.end()
         return bool(self._terms.living())
 
-    async def give_up(self, space: str, successor: str) -> None:
+    async def give_up(self, space: str, successor: str, ago: float) -> None:
         fence = self._fences[space]
         with suppress(LogFailed):  # then this daemon takes it again
-            await trio.to_thread.run_sync(self._terms.give_up, fence, successor or None)
+            await trio.to_thread.run_sync(self._give_up, fence, successor or None, ago)
         del self._fences[space]
         self._writers = [each for each in self._writers if each.fence != fence]
+
+    def _give_up(self, fence: Fence, successor: str | None, ago: float) -> None:
+        """Ends a term whose turns have ended so many seconds ago."""
+        self.notes.stopped(fence.space, fence.term, ago)
+        self._terms.give_up(fence, successor)
+
+    async def note_served(self, spaces: Collection[str]) -> None:
+        with suppress(LogFailed):
+            for fence in [self._fences[name] for name in spaces if name in self._fences]:
+                await trio.to_thread.run_sync(self.notes.served, fence.space, fence.term)
 
     def _renew(self) -> None:
         """Begins another lease, if the last one has run out while nothing was led."""
@@ -340,9 +386,22 @@ class StoreHome:
             raise LogAway(f"{self.place}: space {gone[0]!r} was there, and is gone")
         return {name: found[self._spaces[name]] for name in self._names}
 
-    def overview(self) -> tuple[list[MemberSeen], list[SpaceSeen]]:
-        """Returns the members of the store and its spaces; raises ``LogFailed``."""
-        return members_of(self._database), spaces_of(self._database)
+    def overview(self, said: str) -> tuple[list[MemberSeen], list[SpaceSeen]]:
+        """Returns the daemons of the store, also those that are gone, and its spaces.
+
+        ``said`` is what this daemon says of itself, as JSON, which is written where it is new.  Raises
+        ``LogFailed``.
+        """
+        profile = self._member.profile
+        if said != self._said and profile.url:
+            self.notes.say(profile.name, profile.url, __version__, said)
+            self._said = said
+        noted = noted_of(self._database)
+        return with_notes(latest_of(members_of(self._database)), noted), spaces_of(self._database, noted)
+
+    def role_of(self, name: str, do: str) -> DaemonRole:
+        """Returns the role of a daemon, as ``drained.role_of``."""
+        return role_of(self._database, self.notes, name, do)
 
     @property
     def settings(self) -> str:
@@ -375,7 +434,7 @@ class StoreHome:
 
     def _take_share(self, free: Sequence[str]) -> list[str]:
         """Takes one living member's part of these spaces."""
-        share = math.ceil(len(free) / max(1, len(self._terms.living())))
+        share = math.ceil(len(free) / max(1, len(self._candidates()[1])))
         return self._take_free(random.sample(free, len(free)), share)
 
     def _take_free(self, names: Sequence[str], most: int | None = None) -> list[str]:
@@ -388,6 +447,8 @@ class StoreHome:
                 if len(taken) == most or not self._may_take(name, standings[name]):
                     continue
                 if not taken:
+                    if self._stays_out():
+                        return []
                     self._renew()
                 why = self._why(standings[name])
                 fence = self._terms.take_space(self._spaces[name], standings[name], self._member.nonce, why)
@@ -444,3 +505,8 @@ class StoreHome:
 
     def open_staged(self, space: str) -> PostgresStaged:
         return PostgresStaged(self._database, self._spaces[space], self._writer(space))
+
+
+def fewest(names: Iterable[str], leaders: Sequence[str | None]) -> str:
+    """Returns the member that leads the fewest spaces, by the names of all leaders; of several the first."""
+    return min(names, key=lambda name: (leaders.count(name), name))

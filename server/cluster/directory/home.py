@@ -102,8 +102,12 @@ class DirectoryHome:
         await trio.lowlevel.checkpoint()
         return False
 
-    async def give_up(self, space: str, successor: str) -> None:
+    async def give_up(self, space: str, successor: str, ago: float) -> None:
         raise AssertionError("no space moves")
+
+    async def note_served(self, spaces: Collection[str]) -> None:
+        """Does nothing: no space moves."""
+        await trio.lowlevel.checkpoint()
 
     async def keep(self) -> None:
         """Looks whether what is followed is still there, as ``_check_followed``; the kernel keeps a lock."""

@@ -163,7 +163,7 @@ def test_a_space_goes_to_the_member_that_it_prefers_or_that_an_operator_names(po
 
 def test_the_store_has_why_a_space_was_taken(postgres_url: str) -> None:
     def why(home: StoreHome, space: str) -> tuple[str | None, str | None, str | None]:
-        [found] = [each for each in home.overview()[1] if each.space == space]
+        [found] = [each for each in home.overview("")[1] if each.space == space]
         return found.before, found.last, found.why
 
     with joined(postgres_url) as one:

@@ -60,7 +60,7 @@ COMMANDS: Final = {"status", "index", "actors", "sessions", "top", "inspect", "d
 
 OTHERS: Final = {
     *("assert", "retract", "put", "get", "query", "observe", "consume", "watch", "send", "log", "rule"),
-    *("topic", "shell", "owners", "groups"),
+    *("topic", "shell", "owners", "groups", "cluster"),
 }
 """The first words of the commands about a space or topics."""
 

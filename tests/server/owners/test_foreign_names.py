@@ -86,6 +86,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "sync": NAMES_NOTHING,
     "status": NAMES_NOTHING,
     "drain": NAMES_NOTHING,
+    "cluster": NAMES_NOTHING,
     "erase": [({"pattern": ANYTHING, "before": 1}, DENIED)],
     "index": NAMES_NOTHING,
     "owners": NAMES_NOTHING,

@@ -18,6 +18,7 @@ from relay.store.ports import KEY_BITS
 from relay.store.postgres import fenced, members, schema, sizes, staged, tables, topics
 from relay.store.postgres.tables import NAMES, OF_SPACE
 from server.cluster.database import cluster_state as overview
+from tests.simulation.store.remembered import REMEMBERED, is_drained
 
 Row: TypeAlias = tuple[Any, ...]
 Content: TypeAlias = Mapping[str, Mapping[Any, Row]]
@@ -28,7 +29,7 @@ Values: TypeAlias = Mapping[str, Any]
 
 TABLES: Final = (
     "members", "spaces", "terms", "segments", "meta", "starts", "snapshots", "chunks", "readers", "topics",
-    "topic_readers", "staged",
+    "topic_readers", "staged", "daemons", "handovers",
 )  # fmt: skip
 
 EMPTY: Final[Content] = {name: {} for name in TABLES}
@@ -172,9 +173,7 @@ def _store_sizes(content: Content, _v: Values) -> list[Row]:
 
 READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
     "SELECT format FROM {s}.store": lambda _content, _v: [(schema.FORMAT,)],
-    "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'": lambda *_: [
-        (1,)
-    ],
+    schema.HAS: lambda *_: [(1,)],
     tables.ENDS: _ends,
     f"SELECT checksum {OF_SPACE} AND segment = %(segment)s": lambda c, v: [row[7:8] for row in _one(c, v)],
     f"SELECT last, until, checksum {OF_SPACE} AND segment = %(segment)s": lambda c, v: [
@@ -477,7 +476,7 @@ def _standings(content: Content, v: Values, now: float, _number: int) -> Answer:
                 (row[NAME], row[URL], row[WEB], row[BEAT], row[UNTIL] - now) if row else (None,) * 4 + (-1.0,)
             )
             meant = [row for row in content["members"].values() if row[NAME] == wanted]
-            lives = any(row[UNTIL] > now and row[URL] for row in meant)
+            lives = any(row[UNTIL] > now and row[URL] for row in meant) and not is_drained(content, wanted)
             found.append((space, term, nonce, wanted, *said, lives))
     return found, []
 
@@ -557,6 +556,7 @@ PLAIN: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]] = {
     overview._MEMBERS: _members_seen,
     overview._SPACES: _spaces_seen,
     members._LEAVE: _leave,
+    **REMEMBERED,
     fenced._BARRIER: _barrier,
 }
 """What statements answer and change without a fence; they get the time, and a number that is new."""

@@ -14,6 +14,7 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
 from relay.store.address import StoreAddress
 from relay.store.errors import LogDamaged, LogFailed
+from relay.store.postgres.daemons import DaemonNotes, noted_of
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import FencedWriter
 from relay.store.postgres.members import Membership, Profile, SpaceTerms
@@ -29,7 +30,7 @@ STEPS: Final = 150
 
 def test_random_operations_have_the_same_outcomes(postgres_url: str) -> None:
     for seed in range(4):
-        address = StoreAddress.parse(postgres_url)
+        address = StoreAddress.parse(f"{postgres_url}_{seed}")  # another schema, as daemons are by name
         real = list(outcomes(address, seed))
         with stored(Store(time.time)):
             simulated = list(outcomes(ADDRESS, seed))
@@ -78,6 +79,7 @@ class Leader:
         fence = terms.take_space(space, terms.standing(space), self.member.nonce, "law")
         assert fence is not None  # as no other one takes it
         self.fence = fence
+        self.notes = DaemonNotes(terms)
         self.writer = FencedWriter(database, fence)
         self.open()
 
@@ -88,6 +90,17 @@ class Leader:
         self.log = PostgresLog(self._database, self.space, self.writer)
         self.staged = PostgresStaged(self._database, self.space, self.writer)
         self.log.moment()  # its head is what the next segment follows
+
+    def noted(self) -> object:
+        """Returns what the store remembers, without times."""
+        noted = noted_of(self._database)
+        return (
+            [
+                (each.name, each.url, each.version, each.drained is None, each.gone is None, each.said)
+                for each in noted.daemons.values()
+            ],
+            [*noted.pauses],
+        )
 
     def close(self) -> None:
         self.writer.close()
@@ -165,4 +178,13 @@ OPERATIONS: Final[dict[str, Callable[[Leader, Random], Any]]] = {
     "give up": lambda leader, _: leader.terms.give_up(leader.fence, "other"),
     "want": lambda leader, _: leader.terms.want(leader.space, "another"),
     "renew": lambda leader, _: leader.member.renew() is not None,
+    "drain": lambda leader, random: leader.notes.drain(random.choice(NAMES)),
+    "resume": lambda leader, random: leader.notes.resume(random.choice(NAMES)),
+    "candidates": lambda leader, _: tuple(map(sorted, leader.notes.candidates())),
+    "say": lambda leader, random: leader.notes.say(random.choice(NAMES), "tcp://x", "1", "{}"),
+    "leave": lambda leader, random: leader.notes.leave(random.choice(NAMES), "tcp://x", "1"),
+    "stopped": lambda leader, random: leader.notes.stopped(leader.space, random.randrange(9), 0.5),
+    "served": lambda leader, random: leader.notes.served(leader.space, random.randrange(9)),
+    "noted": lambda leader, _: leader.noted(),
 }
+NAMES: Final = ("leader", "one", "another")

@@ -1,0 +1,157 @@
+"""Daemons by name: what a store remembers of them beside their leases, and how long spaces had no leader.
+
+A member is one run of a daemon (``members``); what an operator says about a daemon outlives its runs, and so
+do the time at which it left and the pause that a hand-over made.  An earlier version knows nothing of these
+tables and is not hurt by them, so they come without another format of the store.
+
+    daemons     by name: drained since when, and when it left in order; what its present run says of itself
+    handovers   by space: the last term that was given up in order, when its turns ended, and when the turns
+                of the next term began
+
+Always: nothing here is needed for safety; what is lost with a failover of the database is asked for again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from psycopg import errors
+
+from relay.store.errors import LogFailed
+
+if TYPE_CHECKING:
+    from relay.store.ports import Row
+    from relay.store.postgres.database import Database
+    from relay.store.postgres.members import SpaceTerms
+
+KEPT_SECONDS: Final = 86_400
+MOST_GONE: Final = 64
+"""For how long, and of how many, the store remembers who has left."""
+
+_CANDIDATES: Final = """
+SELECT ARRAY(SELECT name FROM {s}.daemons WHERE drained IS NOT NULL),
+    ARRAY(SELECT name FROM {s}.members WHERE until > clock_timestamp() AND url <> '')
+"""
+_DRAIN: Final = """
+INSERT INTO {s}.daemons AS d (name, drained) VALUES (%(name)s, clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET drained = clock_timestamp() WHERE d.drained IS NULL RETURNING name
+"""
+_RESUME: Final = """
+UPDATE {s}.daemons SET drained = NULL WHERE name = %(name)s AND drained IS NOT NULL RETURNING name
+"""
+_SAY: Final = """
+INSERT INTO {s}.daemons (name, url, version, said) VALUES (%(name)s, %(url)s, %(version)s, %(said)s)
+ON CONFLICT (name) DO UPDATE SET
+    url = EXCLUDED.url, version = EXCLUDED.version, said = EXCLUDED.said, gone = NULL
+"""
+_LEFT: Final = """
+INSERT INTO {s}.daemons (name, url, version, gone)
+VALUES (%(name)s, %(url)s, %(version)s, clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET
+    url = EXCLUDED.url, version = EXCLUDED.version, said = NULL, gone = EXCLUDED.gone
+"""
+_FORGET: Final = """
+DELETE FROM {s}.daemons AS d WHERE drained IS NULL
+AND NOT EXISTS (SELECT FROM {s}.members AS m WHERE m.name = d.name)
+AND (
+    coalesce(gone, '-infinity') < clock_timestamp() - make_interval(secs => %(kept)s)
+    OR (SELECT count(*) FROM {s}.daemons AS later WHERE later.gone > d.gone) >= %(most)s
+)
+"""
+_STOPPED: Final = """
+INSERT INTO {s}.handovers AS h (space, term, stopped)
+VALUES (%(space)s, %(term)s, clock_timestamp() - make_interval(secs => %(ago)s))
+ON CONFLICT (space) DO UPDATE SET term = EXCLUDED.term, stopped = EXCLUDED.stopped, served = NULL
+WHERE h.term < EXCLUDED.term
+"""
+_SERVED: Final = """
+UPDATE {s}.handovers SET served = clock_timestamp()
+WHERE space = %(space)s AND term = %(term)s - 1 AND served IS NULL
+"""
+_NOTED: Final = """
+SELECT
+    (SELECT coalesce(json_agg(json_build_array(
+        name, url, version, extract(epoch FROM drained)::float8, extract(epoch FROM gone)::float8, said
+    ) ORDER BY name), '[]') FROM {s}.daemons),
+    (SELECT coalesce(json_agg(json_build_array(
+        s.name, h.term, extract(epoch FROM h.served - h.stopped)::float8
+    ) ORDER BY s.name), '[]') FROM {s}.handovers AS h JOIN {s}.spaces AS s USING (space))
+"""
+
+
+class DaemonNoted(NamedTuple):
+    """What a store remembers of a daemon by its name."""
+
+    name: str
+    url: str
+    version: str
+    drained: float | None
+    """Since when an operator has it drained, in seconds since 1970; None if it may lead."""
+    gone: float | None
+    """When it left in order, likewise; None if it has not."""
+    said: str | None
+    """What its present run said of itself last, as JSON."""
+
+
+class StoreNoted(NamedTuple):
+    """What a store remembers beside members and terms."""
+
+    daemons: dict[str, DaemonNoted]
+    """By name."""
+    pauses: dict[tuple[str, int], float]
+    """By space and the term that began: the seconds in which no turn was possible."""
+
+    @classmethod
+    def of(cls, daemons: list[Row], handovers: list[Row]) -> Self:
+        """Returns what the columns of ``_NOTED`` have answered."""
+        return cls(
+            {row[0]: DaemonNoted(*row) for row in daemons},
+            {(name, term + 1): max(0.0, pause) for name, term, pause in handovers if pause is not None},
+        )
+
+
+def noted_of(database: Database) -> StoreNoted:
+    """Returns what a store remembers; nothing where only earlier versions used it.  Raises as ``rows``."""
+    try:
+        return StoreNoted.of(*database.rows(_NOTED, {})[0])
+    except LogFailed as failure:
+        if isinstance(failure.__cause__, errors.UndefinedTable):
+            return StoreNoted({}, {})
+        raise
+
+
+class DaemonNotes:
+    """Reads and writes it, over the connection of ``terms``: no commit waits for a standby."""
+
+    def __init__(self, terms: SpaceTerms) -> None:
+        self._ask: Final = terms.ask_rows
+
+    def candidates(self) -> tuple[frozenset[str], list[str]]:
+        """Returns the names of drained daemons, and of each member that lives and serves clients."""
+        ((drained, living),) = self._ask(_CANDIDATES)
+        return frozenset(drained), living
+
+    def drain(self, name: str) -> bool:
+        """Drains a daemon until ``resume``; False if it is already."""
+        return bool(self._ask(_DRAIN, name=name))
+
+    def resume(self, name: str) -> bool:
+        """Has a daemon lead again; False if it was not drained."""
+        return bool(self._ask(_RESUME, name=name))
+
+    def say(self, name: str, url: str, version: str, said: str) -> None:
+        """Notes what a daemon says of itself, as JSON, and that it is here."""
+        self._ask(_SAY, name=name, url=url, version=version, said=said)
+
+    def leave(self, name: str, url: str, version: str) -> None:
+        """Notes that a daemon has left in order, and forgets those who left long ago."""
+        self._ask(_LEFT, name=name, url=url, version=version)
+        self._ask(_FORGET, kept=KEPT_SECONDS, most=MOST_GONE)
+
+    def stopped(self, space: int, term: int, ago: float) -> None:
+        """Notes that turns of a term have ended, so many seconds ago."""
+        self._ask(_STOPPED, space=space, term=term, ago=ago)
+
+    def served(self, space: int, term: int) -> None:
+        """Notes that turns of a term are possible from now on."""
+        self._ask(_SERVED, space=space, term=term)
