@@ -205,25 +205,25 @@ def clients_sent_to_itself(held: ExitStack) -> None:
 # -- of a cluster over a store ------------------------------------------------------------------------------
 
 
-def _with_lead(held: ExitStack, *changes: tuple[str, str]) -> None:
-    """Has fenced writes begin with another question about their term."""
+def _without(held: ExitStack, name: str, text: str) -> None:
+    """Has a statement of fenced writes lack a text."""
     from relay.store.postgres import fenced  # other lives need no psycopg
 
-    lead = fenced._LEAD
-    for before, after in changes:
-        assert before in lead
-        lead = lead.replace(before, after)
-    held.enter_context(patch.object(fenced, "_LEAD", lead))
+    statement = vars(fenced)[name]
+    assert text in statement
+    held.enter_context(patch.object(fenced, name, statement.replace(text, "")))
 
 
 def no_fence(held: ExitStack) -> None:
     """A write does not ask under which term it is."""
-    _with_lead(held, (" AND term = %(term)s AND nonce = %(nonce)s FOR SHARE", ""))
+    _without(held, "_LEAD", " AND term = %(term)s AND nonce = %(nonce)s FOR SHARE")
+    _without(held, "SEGMENT", " AND term = $2 AND nonce = $3 FOR SHARE")
 
 
 def fence_without_lock(held: ExitStack) -> None:
     """A write reads the row of its term, and another daemon may take the space before the write is there."""
-    _with_lead(held, (" FOR SHARE", ""))
+    _without(held, "_LEAD", " FOR SHARE")
+    _without(held, "SEGMENT", " FOR SHARE")
 
 
 def no_predecessor(held: ExitStack) -> None:
@@ -233,6 +233,7 @@ def no_predecessor(held: ExitStack) -> None:
 
     assert rows.FOLLOWS == fenced._FOLLOWS  # the store knows the right form before the wrong one is here
     held.enter_context(patch.object(fenced, "_FOLLOWS", fenced._UNCONDITIONAL))
+    _without(held, "SEGMENT", fenced.SEGMENT.partition("AS lead")[2])
 
 
 def no_barrier(held: ExitStack) -> None:

@@ -261,26 +261,27 @@ class PostgresChains:
     def _write_after(self, segments: Sequence[Row], changes: str, **values: object) -> None:
         """Writes segments, each chain after its newest segment, with what else belongs to the write."""
         previous, newest = self._predecessors(segments)
-        given = segment_columns(segments)
 
         def is_there(connection: Connection[Any]) -> bool:
             question = f"SELECT segment, checksum {OF_SPACE} AND segment = ANY(%(segment)s)"
-            return dict(self._ask(connection, question, segment=given["segment"])) == {
-                row[0]: row[7] for row in segments
-            }
+            written = {row[0]: row[7] for row in segments}
+            return dict(self._ask(connection, question, segment=[*written])) == written
 
-        self._led().write(
-            ", ".join(filter(None, (INSERT_SEGMENTS if segments else "", changes))),
-            {
-                "space": self._space,
-                "previous": [ordinal for ordinal, _ in previous],
-                "sums": [checksum for _, checksum in previous],
-                **given,
-                **values,
-            },
-            follows=bool(previous),
-            is_there=is_there if segments else None,
-        )
+        if len(segments) == len(previous) == 1 and not changes:
+            self._led().write_segment(self._space, segments[0], previous[0], is_there)
+        else:
+            self._led().write(
+                ", ".join(filter(None, (INSERT_SEGMENTS if segments else "", changes))),
+                {
+                    "space": self._space,
+                    "previous": [ordinal for ordinal, _ in previous],
+                    "sums": [checksum for _, checksum in previous],
+                    **segment_columns(segments),
+                    **values,
+                },
+                follows=bool(previous),
+                is_there=is_there if segments else None,
+            )
         self._heads.update(newest)
         if self._used is not None:
             self._used += sum([len(row[8]) for row in segments])

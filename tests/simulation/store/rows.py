@@ -8,8 +8,9 @@ Always: a content is never changed; a write gives the changes that make another 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 import psycopg
 
@@ -171,6 +172,11 @@ def _store_sizes(content: Content, _v: Values) -> list[Row]:
     ]
 
 
+def _look(content: Content, v: Values) -> list[Row]:
+    row = content["terms"].get(v["led"])
+    return [(int(row is not None and row[:2] == (v["term"], v["nonce"])),)]
+
+
 READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
     "SELECT format FROM {s}.store": lambda _content, _v: [(schema.FORMAT,)],
     schema.HAS: lambda *_: [(1,)],
@@ -246,6 +252,7 @@ READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
         (len({row[0] for row in _staged(c, v)}), len(_staged(c, v)))
     ],
     sizes._SIZES: _store_sizes,
+    fenced.LOOK: _look,
     "SELECT name, space FROM {s}.spaces": lambda c, _v: [(row[0], at) for at, row in c["spaces"].items()],
 }
 """What each question is answered with."""
@@ -367,18 +374,40 @@ PARTS: Final[Mapping[str, Callable[[Content, Values, int], list[Change]]]] = {
 
 FOLLOWS: Final = fenced._FOLLOWS
 
+_SEGMENT: Final = "\nINSERT INTO {s}.segments SELECT $4"
+
+_OF_SEGMENT: Final = ("led", "term", "nonce", "space", *tables._COLUMNS.split(", "), "previous", "sums")
+"""The names that the values of ``SEGMENT`` have in other statements."""
+
+
+def segment_values(given: Sequence[bytes]) -> dict[str, Any]:
+    """Returns the values of ``SEGMENT`` as those of a statement that may write several."""
+    kinds = {23: int_of, 20: int_of, 2950: lambda raw: UUID(bytes=raw), 17: bytes}
+    values = [kinds[kind](raw) for kind, raw in zip(fenced.TYPES, given, strict=True)]
+    found = dict(zip(_OF_SEGMENT, values, strict=True))
+    return {name: value if at < 4 else [value] for at, (name, value) in enumerate(found.items())}
+
+
+def int_of(raw: bytes) -> int:
+    """Returns a number as PostgreSQL has it in binary."""
+    return int.from_bytes(raw, signed=True)
+
 
 class FencedWrite:
     """One statement of a ``FencedWriter``."""
 
     def __init__(self, text: str, v: Values) -> None:
         self.values: Final = v
-        lead, _, rest = text.partition("), ")
+        of_segment = text.startswith(_SEGMENT)
+        lead, _, rest = text.partition(") AS lead" if of_segment else "), ")
         self.locks: Final = "FOR SHARE" in lead
-        self._compares: Final = [name for name in ("term", "nonce") if f"{name} = %({name})s" in lead]
-        self._follows: Final = rest.startswith(FOLLOWS)
-        rest = rest.removeprefix(FOLLOWS if self._follows else fenced._UNCONDITIONAL)
+        self._compares: Final = [name for name in ("term", "nonce") if f"{name} = " in lead]
+        self._follows: Final = "EXISTS" in rest if of_segment else rest.startswith(FOLLOWS)
         self._parts: Final = []
+        if of_segment:
+            self._parts.append(PARTS[tables.INSERT_SEGMENTS])
+            return
+        rest = rest.removeprefix(FOLLOWS if self._follows else fenced._UNCONDITIONAL)
         while rest != fenced._OUTCOME:
             rest = rest.removeprefix(", ")
             known = next((part for part in PARTS if rest.startswith(part)), None)
@@ -390,7 +419,7 @@ class FencedWrite:
     @staticmethod
     def is_one(text: str) -> bool:
         """True for a statement with a fence."""
-        return text.startswith("\nWITH lead AS MATERIALIZED (")
+        return text.startswith(("\nWITH lead AS MATERIALIZED (", _SEGMENT))
 
     def begin(self, content: Content) -> tuple[int, int, int]:
         """Returns the rows of ``lead`` and ``led``, and the term, as of a content."""

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 import trio
+from psycopg.pq import ExecStatus
 
 from relay.store.postgres.database import _COMMITS, _MOMENT
 from relay.store.postgres.schema import quoted
@@ -36,6 +37,7 @@ from tests.simulation.store.rows import (
     FencedWrite,
     changed,
     named,
+    segment_values,
 )
 from tests.simulation.store.threads import Wait, check_alive, current, pass_time, present
 
@@ -411,8 +413,32 @@ class _Cursor:
         return self._rows[0] if self._rows else None
 
 
+class Libpq:
+    """A connection as libpq has it; a statement that fails raises what psycopg makes of its result."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def prepare(self, _name: bytes, text: bytes, _types: object) -> None:
+        """Keeps the statement for ``exec_prepared``."""
+        self._connection.prepared = text.decode()
+
+    def exec_prepared(self, _name: bytes, values: Sequence[bytes], _formats: object) -> _Result:
+        """Runs the statement."""
+        found = self._connection.execute(self._connection.prepared, segment_values(values))
+        return _Result(found.fetchall()[0][1])
+
+
+class _Result(NamedTuple):
+    command_tuples: int
+    status: int = ExecStatus.COMMAND_OK
+
+
 class Connection:
     """A connection, as psycopg has them."""
+
+    prepared = ""
+    """The statement that is prepared on it."""
 
     def __init__(self, store: Store, host: Host | None) -> None:
         self.store: Final = store
@@ -422,6 +448,12 @@ class Connection:
         """What it reads, within a transaction."""
         self.request: Request | None = None
         self._is_broken = False
+        self.prepare_threshold: int | None = 5
+
+    @property
+    def pgconn(self) -> Libpq:
+        """Returns what libpq has of it."""
+        return Libpq(self)
 
     @property
     def info(self) -> Connection:

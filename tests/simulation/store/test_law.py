@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -107,14 +108,14 @@ class Leader:
         self.member.leave()
 
 
-def append(leader: Leader, random: Random) -> None:
+def append(leader: Leader, random: Random, *, most: int = 3) -> None:
     ends = leader.log.ends(0)
     first = random.choice((1, 1, 1, 2)) + (ends.newest if ends else 0) - (random.random() < 0.1)
     rows = [
         (at, 10 * at, 10 * at + 9, 3, at, 100 * at, 100 * at + 50, bytes([at % 256]) * 16, bytes(at % 7 * 50))
-        for at in range(max(1, first), max(1, first) + random.randint(1, 3))
+        for at in range(max(1, first), max(1, first) + random.randint(1, most))
     ]
-    leader.log.append(rows, {"reserved": random.randrange(9), "seal": bytes(3)})
+    leader.log.append(rows, {"reserved": random.randrange(9), "seal": bytes(3)} if most > 1 else {})
 
 
 def drop(leader: Leader, random: Random) -> None:
@@ -152,8 +153,8 @@ def stage(leader: Leader, random: Random) -> object:
 
 OPERATIONS: Final[dict[str, Callable[[Leader, Random], Any]]] = {
     "append": append,
-    "append again": append,
-    "append once more": append,
+    "append one": partial(append, most=1),
+    "append one again": partial(append, most=1),
     "drop": drop,
     "fetch": fetch,
     "snapshot": snapshot,

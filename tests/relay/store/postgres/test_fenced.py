@@ -62,52 +62,67 @@ def wait_for_waiting(beside: Connection, count: int) -> None:
     wait_until(lambda: beside.execute(WAITING.encode()).fetchone() == (count,))
 
 
+BEFORE = pytest.mark.parametrize("before", [0, 1], ids=["the first segment", "one after another"])
+"""A segment that follows one has a statement of its own."""
+
+
+def log_after(leader: Leader, before: int) -> Log:
+    """Opens the log of a leader, which has so many segments."""
+    log = leader.log()
+    for number in range(1, before + 1):
+        write(log, number)
+    return log
+
+
 # -- taking over --------------------------------------------------------------------------------------
 
 
+@BEFORE
 def test_the_next_leader_waits_for_a_commit_under_way_and_has_it(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     monkeypatch.setattr(members, "LOCK_SECONDS", 60.0)
     with leaders(postgres_url, postgres_url) as (old, new, pool):
-        log = old.log()
+        log = log_after(old, before)
         with gate(postgres_url) as beside:
-            written = pool.submit(write, log, 1)
+            written = pool.submit(write, log, before + 1)
             wait_for_waiting(beside, 1)
             taken = pool.submit(new.take)
             wait_for_waiting(beside, 2)
             open_gate(beside)
             written.result()
             assert taken.result().term == 2
-        assert numbers(new.log()) == [1]
+        assert numbers(new.log()) == [*range(1, before + 2)]
 
 
+@BEFORE
 def test_a_commit_that_does_not_end_is_ended_by_the_next_leader(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     monkeypatch.setattr(members, "LOCK_SECONDS", 0.05)
     with leaders(postgres_url, postgres_url) as (old, new, pool):
-        log = old.log()
+        log = log_after(old, before)
         with gate(postgres_url) as beside:
-            written = pool.submit(write, log, 1)
+            written = pool.submit(write, log, before + 1)
             wait_for_waiting(beside, 1)
             assert new.take().term == 2
             with pytest.raises(LogFenced):
                 written.result()
-        assert numbers(new.log()) == []
+        assert numbers(new.log()) == [*range(1, before + 1)]
 
 
-def test_a_commit_that_meets_a_take_over_waits_and_writes_nothing(postgres_url: str) -> None:
+@BEFORE
+def test_a_commit_that_meets_a_take_over_waits_and_writes_nothing(postgres_url: str, before: int) -> None:
     with leaders(postgres_url, postgres_url) as (old, new, pool):
-        log = old.log()
+        log = log_after(old, before)
         with connect(postgres_url) as beside:
             with beside.transaction():
                 beside.execute("UPDATE terms SET term = term + 1, nonce = %s", [new.member.nonce])
-                written = pool.submit(write, log, 1)
+                written = pool.submit(write, log, before + 1)
                 wait_for_waiting(beside, 1)
             with pytest.raises(LogFenced):
                 written.result()
-        assert numbers(new.log()) == []
+        assert numbers(new.log()) == [*range(1, before + 1)]
 
 
 def test_a_leader_that_lost_one_of_its_spaces_writes_nothing_there(postgres_url: str) -> None:
@@ -126,6 +141,7 @@ ROW = (1, 1, 1, 1, 1, 0, 0, b"sum", b"body")
 NAMES = {"oldest": 1, "seal": b"seal"}
 LOG_WRITES: list[Callable[[PostgresLog], object]] = [
     lambda log: log.append([(2, *ROW[1:])], NAMES),
+    lambda log: log.append([(2, *ROW[1:])], {}),
     lambda log: log.append([(2, *ROW[1:]), (3, *ROW[1:])], {}),
     lambda log: log.begin_start(5, 4, NAMES),
     lambda log: log.put_header(NAMES),
@@ -362,38 +378,42 @@ def test_rows_of_another_program_are_no_earlier_attempt(postgres_url: str) -> No
 # -- outcomes that are not known ----------------------------------------------------------------------
 
 
-def broken(monkeypatch: pytest.MonkeyPatch, *, after: bool) -> list[str]:
+def broken(monkeypatch: pytest.MonkeyPatch, *, after: bool) -> list[object]:
     """Has the next statement lose its connection before the database gets it, or its answer."""
     left = [after]
-    statements: list[str] = []
-    really = FencedWriter._committed
+    statements: list[object] = []
 
-    def committed(self: FencedWriter, connection: Any, statement: str, values: Any) -> Any:
-        statements.append(statement)
-        if left and left.pop():
-            really(self, connection, statement, values)
-        elif len(statements) > 1:
-            return really(self, connection, statement, values)
-        connection.close()
-        raise psycopg.OperationalError("the connection is lost")
+    def breaking(really: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: FencedWriter, connection: Any, *given: Any) -> Any:
+            statements.append(given[0])
+            if left and left.pop():
+                really(self, connection, *given)
+            elif len(statements) > 1:
+                return really(self, connection, *given)
+            connection.close()
+            raise psycopg.OperationalError("the connection is lost")
 
-    monkeypatch.setattr(FencedWriter, "_committed", committed)
+        return run
+
+    for name in ("_committed", "_run_segment"):
+        monkeypatch.setattr(FencedWriter, name, breaking(vars(FencedWriter)[name]))
     return statements
 
 
 @pytest.mark.skipif("log" in compiled_parts(), reason="methods of machine code cannot be replaced")
 @pytest.mark.parametrize(("after", "sent"), [(False, 2), (True, 3)])
+@BEFORE
 def test_what_was_sent_twice_is_there_once_and_a_further_commit_is_waited_for(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, after: bool, sent: int
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, after: bool, sent: int, before: int
 ) -> None:
     with leaders(postgres_url) as (one, _):
-        log = one.log()
+        log = log_after(one, before)
         statements = broken(monkeypatch, after=after)
-        write(log, 1)
+        write(log, before + 1)
         assert len(statements) == sent and statements[0] == statements[1]
-        assert numbers(log) == [1]
-        write(log, 2)
-        assert numbers(log) == [1, 2]
+        assert numbers(log) == [*range(1, before + 2)]
+        write(log, before + 2)
+        assert numbers(log) == [*range(1, before + 3)]
 
 
 def test_since_when_an_outcome_is_not_known_is_known_and_logged_once(
@@ -439,15 +459,85 @@ def test_a_disk_that_is_full_once_an_outcome_is_not_known_is_waited_for(
         assert numbers(log) == [1]
 
 
+TELLING = """
+CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE {} 'by the way'; RETURN new; END $$;
+CREATE TRIGGER tell BEFORE INSERT ON segments FOR EACH ROW EXECUTE FUNCTION tell();
+"""
+TOUCHED = "SELECT touched FROM spaces WHERE name = 'main'"
+
+
 def test_a_notice_in_a_commit_is_no_warning(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
     with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
-        beside.execute(
-            "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$ BEGIN RAISE NOTICE 'by the way'; RETURN new; END $$"
-        )
-        beside.execute("CREATE TRIGGER tell BEFORE INSERT ON segments FOR EACH ROW EXECUTE FUNCTION tell()")
-        write(one.log(), 1)
+        beside.execute(TELLING.format("NOTICE").encode())
+        write(log := one.log(), 1)
+        write(log, 2)
+        assert beside.execute(TOUCHED).fetchone() == (0,)
     assert not caplog.records
+
+
+def test_after_a_warning_in_a_commit_a_further_commit_is_waited_for(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        beside.execute(TELLING.format("WARNING").encode())
+        log = one.log()
+        for number in (1, 2, 3):
+            write(log, number)
+            assert beside.execute(TOUCHED).fetchone() == (number,)
+        assert numbers(log) == [1, 2, 3]
+    warned = [each.getMessage() for each in caplog.records if "warned in a commit" in each.getMessage()]
+    assert len(warned) == 3
+
+
+HIGH = 2**63 - 1
+LATER = [
+    (2, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, bytes(16), b""),
+    (3, 0, 0, 0, 0, -HIGH, 0, b"\xff" * 16, bytes(range(256)) * 4096),
+]
+ROWS = "SELECT segment, first, last, entries, changes, since, until, checksum, body, term FROM segments"
+
+
+def test_one_segment_is_the_same_row_in_either_statement(postgres_url: str) -> None:
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        one.take()
+        found = []
+        for parts in ([[ROW], LATER[:1], LATER[1:]], [[ROW, *LATER]]):
+            log = PostgresLog(one.database, one.space, one.writer)
+            for rows in parts:
+                log.append(rows, {})
+            found.append(beside.execute(f"{ROWS} ORDER BY segment".encode(), binary=True).fetchall())
+            beside.execute("DELETE FROM segments")
+        assert found[0] == found[1] == [(*row, 1) for row in (ROW, *LATER)]
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_behind_a_pooler_no_statement_is_prepared(postgres_url: str, pooled: bool) -> None:
+    with leaders(postgres_url) as (one, _):
+        log = one.log()
+        connection = one.writer._connected()
+        if pooled:
+            connection.prepare_threshold = None
+        for number in range(1, 30):
+            write(log, number)
+        prepared = connection.execute("SELECT name FROM pg_prepared_statements").fetchall()
+        assert prepared == ([] if pooled else [("segment",)])
+        assert numbers(log) == [*range(1, 30)]
+
+
+@pytest.mark.parametrize("names", [{}, NAMES], ids=["alone", "with the header"])
+def test_a_predecessor_is_found_by_the_index(postgres_url: str, names: dict[str, object]) -> None:
+    """Also by a plan that was made when there were no segments, and is kept."""
+    count = "SELECT seq_tup_read, n_tup_ins FROM pg_stat_user_tables WHERE relid = 'segments'::regclass"
+    last = 300
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        one.take()
+        log = PostgresLog(one.database, one.space, one.writer)
+        for ordinal in range(1, last + 1):
+            log.append([(ordinal, *ROW[1:])], names)
+        one.writer.close()  # which has its counts known
+        wait_until(lambda: (beside.execute(count).fetchone() or (0, 0))[1] == last)
+        read, _ = beside.execute(count).fetchone() or (0, 0)
+        assert read <= last, "a few, each once or twice"
 
 
 def test_a_write_that_is_given_up_says_that_its_outcome_is_not_known(
@@ -595,4 +685,5 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(postgres_url: str) -> N
         assert numbers(log) == [1, 2]
         beside.execute("DROP TRIGGER fill ON segments")
         write(log, 3)
-        assert numbers(log) == [1, 2, 3]
+        write(log, 4)
+        assert numbers(log) == [1, 2, 3, 4]
