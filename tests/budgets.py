@@ -15,7 +15,7 @@ from tests.test_imports import arrows
 
 BUDGETS: Final = """
 core     43708  index/ dataspace/ relay/ server/
-groups    3807  relay/groups/ server/groups/
+groups    3835  relay/groups/ server/groups/
 topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4208  relay/archive/ relay/objects/ server/archiving/
 cluster   3072  relay/store/postgres/ server/cluster/

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from dataspace.codec import pack
 from dataspace.errors import Refused, UsageError
 from dataspace.wire.consuming import OPTIONS, ConsumeOptions
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from relay.groups.members import JobDelivery
+from relay.groups.state import At
 from relay.store.errors import LogFailed
 from server.config.rights import Permit
 from server.groups.space.definitions import joined
@@ -34,6 +37,9 @@ GROUP_OPTIONS: Final = tuple(
     sorted(OPTIONS - {"kind", "space", "group", "pattern", "topic", "in_flight", "holding", "quiet"})
 )
 """Options of the group, and not of a member: what whoever makes the group may say."""
+
+LOOK_SECONDS: Final = 1.0
+"""Seconds after which a member that waits for its group looks whether that cannot read on."""
 
 
 def may_divide(permit: Permit, topic: str, pattern: Value) -> bool:
@@ -123,7 +129,8 @@ class Consuming(Feeder):
         try:
             group = await joined(self._groups, options, peer.account, peer.permit)
             if options.holding:
-                await self._groups.wait_read(group, max((epoch, at) for epoch, at, _ in options.holding))
+                newest = max((epoch, at) for epoch, at, _ in options.holding)
+                await _wait_read(self._groups, group, newest)
             if stream.ended or peer.gone:
                 return
             self._join(stream, group, options)
@@ -192,6 +199,37 @@ class Consuming(Feeder):
             if isinstance(stream.backlog, Deliveries) and stream.backlog.member is not None:
                 stream.backlog.member.is_ending = True
         self._streams.clear()
+
+
+async def _wait_read(groups: SpaceGroups, group: WorkGroup, at: At) -> None:
+    """Waits until a group has read an item that a member has come back with, or cannot read on.
+
+    Such a group is read before others, and hands out nothing meanwhile.
+    """
+    claimed = groups.awaited.claimed
+    claimed[group] = claimed.get(group, 0) + 1
+    try:
+        while group.state.read < at and _may_read_more(groups, group):
+            with trio.move_on_after(LOOK_SECONDS):
+                await groups.moved.park()
+    finally:
+        claimed[group] -= 1
+        if not claimed[group]:
+            del claimed[group]
+            if groups.by_name.get(group.name) is group:
+                groups.touched(group)
+            groups.wake()
+
+
+def _may_read_more(groups: SpaceGroups, group: WorkGroup) -> bool:
+    """True if a group is behind, and nothing keeps it from reading."""
+    is_over = groups.by_name.get(group.name) is not group or group.failure or group.cannot_read
+    if is_over or group.is_full or group.state.is_live:
+        return False
+    if not group.options.topic:
+        return True
+    step_log = groups.topics.standing(group.options.topic, group.state.topic)
+    return step_log is not None and (bool(group.pending) or group.pending_to < step_log.completed_durable)
 
 
 def _forget(peer: Peer, number: int) -> None:

@@ -32,6 +32,8 @@ class AwaitedMembers:
         self._wake = wake
         self._held: dict[WorkGroup, None] = {}
         self._owners: set[str] = set()
+        self.claimed: Final[dict[WorkGroup, int]] = {}
+        """Groups that have not read yet what members have come back with, and how many members those are."""
 
     def clear(self) -> None:
         """Waits for no session any more."""
@@ -59,7 +61,9 @@ class AwaitedMembers:
             self._wake()
 
     def holds(self, group: WorkGroup, now: float) -> bool:
-        """True if a group is to hand out nothing now; ``settled`` will have it."""
+        """True if a group is to hand out nothing now; ``settled`` will have it, or whoever ends the claim."""
+        if group in self.claimed:
+            return True
         if group.settled_at(now) <= now:
             return False
         if group not in self._held:

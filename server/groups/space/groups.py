@@ -19,7 +19,7 @@ import trio
 from dataspace.errors import Closed, Refused
 from relay.groups.members import GroupCounts, GroupMember, GroupOptions, JobDelivery
 from relay.groups.memory import ItemMemory
-from relay.groups.state import At, GroupStates
+from relay.groups.state import GroupStates
 from relay.log.log import Log
 from relay.store.errors import LogFailed
 from server.groups.space.awaiting import AwaitedMembers
@@ -472,12 +472,6 @@ class SpaceGroups(SettledGroups):
             if member.holder == (owner, stream):
                 self.leave(group, member)
         self.deliver()
-
-    async def wait_read(self, group: WorkGroup, at: At) -> None:
-        """Waits until a group has read an item, cannot read it, or a second is over."""
-        with trio.move_on_after(SETTLE_SECONDS):
-            while not (group.state.is_live or group.is_full or group.state.read >= at):
-                await self.moved.park()
 
     def leave(self, group: WorkGroup, member: StreamMember, *, blame: bool = False) -> None:
         """Removes a member, and hands what it had to others."""

@@ -10,7 +10,7 @@ none is taken twice; epochs count as lost only where the archive answers, and la
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -55,7 +55,7 @@ async def read_behind(groups: SpaceGroups) -> None:
         while True:
             groups.behind = trio.Event()
             try:
-                for group in list(groups.by_name.values()):
+                for group in _in_turn(groups):
                     if group.options.topic or group.failure or group in waiting:
                         continue
                     if group.state.is_live and not group.wants_values:
@@ -70,6 +70,14 @@ async def read_behind(groups: SpaceGroups) -> None:
                 groups.defect(error)
                 groups.wake()
             await groups.behind.wait()
+
+
+def _in_turn(groups: SpaceGroups) -> Iterator[WorkGroup]:
+    """Yields each group once: those first for which members wait when it is the turn of the next."""
+    left = dict(groups.by_name)
+    while left:
+        claimed = next((each.name for each in groups.awaited.claimed if each.name in left), None)
+        yield left.pop(claimed or next(iter(left)))
 
 
 async def _try_again(groups: SpaceGroups, group: WorkGroup, waiting: set[WorkGroup]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -14,13 +16,17 @@ from dataspace import Record
 from dataspace.kernel.actions import SEND
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
+from server.config.model import Config
+from server.daemon.serve import serve
+from server.groups.space import reading
 from server.groups.space.awaiting import AWAITED_SECONDS
 from server.groups.space.definitions import joined
 from server.groups.space.group import StreamMember, WorkGroup
 from server.groups.space.groups import SETTLE_SECONDS
 from server.groups.space.reading import read_behind
+from tests.ports import free_port
 from tests.server.groups.spaces import BareSpace
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, running
 from tests.server.proxies import Proxy
 
 pytestmark = pytest.mark.slow
@@ -133,6 +139,39 @@ async def test_a_member_that_comes_back_late_keeps_its_job(
                     turn.assert_(Record("result", job["id"]), owner="results")
                 assert (await _next(others))["id"] == 2
                 assert await far.matches("result($id)") == [(1,)]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+async def test_a_member_keeps_its_job_however_long_groups_read_after_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, quiet: bool
+) -> None:
+    """Its group is the last of many, each of which reads for long, and another member is there before it."""
+    read_as_ever = reading._portion
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.4)
+        return read_as_ever(*args)
+
+    monkeypatch.setattr(reading, "_portion", slowly)
+    first, port = DaemonProcess(tmp_path / "data"), free_port()
+    url = f"tcp://127.0.0.1:{port}"
+    with trio.fail_after(60), running(first):
+        async with dataspace.connect(f"{first.url},{url}", grace=30) as space:
+            for number in range(20):
+                async with space.consume("other($id)", group=f"other-{number}"):
+                    pass
+            async with space.consume("job($id)", group="w", quiet=quiet) as mine:
+                await space.send(Record("job", 1))
+                job = await _next(mine)
+                await trio.to_thread.run_sync(first.kill)
+                await nursery.start(serve, Config((f"tcp:127.0.0.1:{port}",), tmp_path / "data"))
+                async with (
+                    dataspace.connect(url, wait=30) as far,
+                    far.consume(group="w", in_flight=5) as others,
+                ):
+                    await job.done()
+                    assert not others.ready
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("comes", ["never", "as a member", "with all its streams", "too late"])
