@@ -107,7 +107,8 @@ async def test_a_drained_member_hands_over_serves_its_busy_clients_and_is_given_
             assert await trio.to_thread.run_sync(drain, second) == 0
             assert await leader_within([first], spared) is first
             await trio.sleep(2)
-            members, led, _ = await trio.to_thread.run_sync(seen, StoreAddress.parse(postgres_url))
+            store = await trio.to_thread.run_sync(seen, StoreAddress.parse(postgres_url))
+            members, led = store.members, store.spaces
             assert [each.url for each in members if each.left > 0 and each.url] == [first.url]
             assert {each.url for each in led} == {first.url}
             assert second.process.poll() is None, "it serves the client that waits"
