@@ -5,9 +5,9 @@ Always: done in steps or at once, the value is the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, MutableMapping
 from itertools import islice
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -22,6 +22,19 @@ def at_once(steps: Steps[T]) -> T:
             next(steps)
         except StopIteration as end:
             return cast("T", end.value)
+
+
+def emptying(table: MutableMapping[Any, Any], at_once: int = 1_000) -> Steps[None]:
+    """Empties a table in steps, where nothing else has what is in it: to free a million objects takes long.
+
+    >>> table = dict.fromkeys(range(5))
+    >>> len(list(emptying(table, 2))), table
+    (3, {})
+    """
+    while table:
+        for _ in range(min(len(table), at_once)):
+            table.popitem()
+        yield
 
 
 def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:

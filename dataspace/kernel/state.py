@@ -19,7 +19,7 @@ from dataspace.kernel.handles import FRESH, ClaimPlaces, Handles, Held
 from dataspace.kernel.interests import Interest, Interests, tell_each
 from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weight_of, weights
 from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
-from dataspace.steps import batched
+from dataspace.steps import Steps, batched, emptying
 from index.patterns.patterns import skeleton
 from index.trie.nodes import all_at
 from index.trie.trie import Index
@@ -90,10 +90,17 @@ class SpaceState:
             self.rules.adopt(owners.get(RULES, {}))
         self.facts_bytes = sum([held.size for held in self._claims.values()])
         self._claimed = sum(map(len, facts))
-        for values in facts:
-            self.index.patch(values, ())
+        facts.reverse()
+        while facts:  # none of these lists is needed twice
+            self.index.patch(facts.pop(), ())
             yield
         self.epoch, self.time = epoch, time
+
+    def emptying(self) -> Steps[None]:
+        """Forgets the facts in steps, calling no observer; the space is not to be used any more."""
+        for held in self._claims.values():
+            yield from emptying(held.places)
+        yield from self.index.emptying()
 
     def follow(self, epoch: Epoch) -> None:
         """Applies an epoch that another process has committed, with its number, and calls the observers.

@@ -68,6 +68,9 @@ __all__ = [
 FEW: Final = 16
 """Values that are compared with a pattern sooner than a function for it is written."""
 
+FORGOTTEN: Final = 1_000
+"""Values that an index forgets in one step, where it forgets all."""
+
 NOTHING: Final = (False, False)
 """Returned by ``Index.replace`` where a value replaces itself."""
 
@@ -122,6 +125,15 @@ class Index:
         """Returns the value with the key ``at``, from ``at_of``; raises ``KeyError`` if there is none.
         O(1)."""
         return self._values[at]
+
+    def emptying(self) -> Iterator[None]:
+        """Forgets some values at each step, and tells no handler; the index is not to be used any more."""
+        values, left = self._values, 0
+        while values:
+            values.popitem()
+            left += 1
+            if left % FORGOTTEN == 0:
+                yield
 
     # -- values ---------------------------------------------------------------------------------------
 

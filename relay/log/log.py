@@ -231,6 +231,11 @@ class Log(LogReader):
                 pass
         return state
 
+    def changes_since_snapshot(self) -> int:
+        """Returns how many changes came after the newest snapshot; O(segments since)."""
+        head = newest_head(self._tables)
+        return self._tables.changes_between(head[1] + 1 if head else 0, self._chain.last + 1)
+
     def _face_altered(self, damage: str) -> None:
         """Raises ``LogDamaged`` for an altered segment; if the damage is accepted, history begins anew."""
         self._face(damage)

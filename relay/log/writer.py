@@ -133,7 +133,7 @@ class GroupCommit(GroupWriter[_Entry]):
     ``after_group`` is called when the callbacks of a group have run.  The ``gate`` shows before them what it
     has kept of the group.  ``state`` returns the claims of all owners after the last submitted epoch, in
     mappings that are not changed any more; with it, a snapshot is written after every ``snapshot_changes``
-    changes and at the end.
+    changes and at the end; ``unsaved`` changes came after the newest one that is there.
     """
 
     NAME = "the log"
@@ -147,6 +147,7 @@ class GroupCommit(GroupWriter[_Entry]):
         state: StateSource | None = None,
         gate: DurableGate | None = None,
         snapshot_changes: int = SNAPSHOT_CHANGES,
+        unsaved: int = 0,
         backlog_bytes: int = BACKLOG_BYTES,
         backlog_epochs: int = BACKLOG_EPOCHS,
     ) -> None:
@@ -171,7 +172,7 @@ class GroupCommit(GroupWriter[_Entry]):
         """Gives since when rows of rules have been there after the newest epoch; read while that goes on."""
         self.on_epoch: OnEpoch | None = None
         """Called with each entry once it is on disk, before its own callback."""
-        self._unsaved = 0
+        self._unsaved = unsaved
         self._wanted = False
         self._past_epoch: int | None = None
         """The epoch after which the snapshot that is being written has the past of rules."""
@@ -300,6 +301,13 @@ class GroupCommit(GroupWriter[_Entry]):
 
     # -- writing --------------------------------------------------------------------------------------
 
+    def end_snapshots(self) -> None:
+        """Writes no snapshot any more, also none at the end: another daemon goes on, which has the state.
+
+        It has to write one in time: ``unsaved`` is what it begins with.
+        """
+        self._state = None
+
     def _finished(self) -> bool:
         if not super()._finished():
             return False
@@ -314,7 +322,7 @@ class GroupCommit(GroupWriter[_Entry]):
             await self._wait_idle()
         elif self._waiting:
             await self._write_group()
-        elif self._snapshot is None and (self._closing.is_set() or self._snapshot_due()):
+        elif self._snapshot is None and self._state and (self._closing.is_set() or self._snapshot_due()):
             await self._begin_snapshot(self._current())
         elif self._snapshot is None:
             await self._wait_idle()
@@ -505,7 +513,7 @@ class GroupCommit(GroupWriter[_Entry]):
         snapshot, self._snapshot = self._snapshot, None
         with self._passing_over():
             if await trio.to_thread.run_sync(snapshot.step):
-                self._snapshot = snapshot
+                self._snapshot = snapshot if self._state is not None else None
                 reach("snapshot-chunk")
             else:
                 self._snapshots += 1

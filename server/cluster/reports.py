@@ -11,6 +11,7 @@ hint that is lost costs a pause and nothing else.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -25,6 +26,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN
 from dataspace.wire.session import Role, Session
 from index.values.values import Map, Record, Value
+from server.sessions.peer import PEERS
 from server.spaces.measures import lag_of
 
 if TYPE_CHECKING:
@@ -206,6 +208,18 @@ def report_of(daemon: DaemonState, spaces: Sequence[str]) -> Map:
             "lag": Map({name: round(1000 * lag_of(each).seconds) for name, each in hosted}),
         }
     )
+
+
+def said_of(daemon: DaemonState) -> str:
+    """Returns what a daemon says of itself, as JSON: its clients, and how far it is behind in what it
+    follows."""
+    lag = {
+        name: [(behind := lag_of(each)).epochs, round(1000 * behind.seconds)]
+        for name, each in daemon.spaces.items()
+        if not each.leads
+    }
+    clients = sum([not each.trusted for each in daemon.parts[PEERS].values()])
+    return json.dumps({"connections": clients, "lag": lag})
 
 
 def poll_every(daemon: DaemonState, spaces: Iterable[str], seconds: float) -> None:

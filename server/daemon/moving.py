@@ -49,6 +49,7 @@ async def move_spaces(daemon: Daemon, held: ExitStack, stop_writing: StopWriting
         if not hosted.leads:  # as it was taken a moment ago
             continue
         if hosted is daemon.main:
+            _end_snapshots(daemon)
             daemon.watch.acted("moved", f"{name} to {successor}")
             raise SteppedDown(f"space {name} moves to {successor}")
         began = perf_counter()
@@ -77,6 +78,7 @@ async def leave(daemon: Daemon, stop_writing: StopWriting) -> None:
     if not led or not has_successor or draining.is_late:
         return
     if daemon.main in led:
+        _end_snapshots(daemon)
         draining.hasten()
         return
     for hosted in led:
@@ -85,6 +87,13 @@ async def leave(daemon: Daemon, stop_writing: StopWriting) -> None:
         with trio.CancelScope(shield=True):
             await _hand_over(daemon, hosted, "", stop_writing)
         logger.warning("space %s: given back, as this daemon ends", hosted.name)
+
+
+def _end_snapshots(daemon: Daemon) -> None:
+    """Has no snapshot written at the end of what this daemon leads: others have the state, and wait."""
+    for hosted in daemon.spaces.values():
+        if hosted.leads:
+            hosted.leading.commits.end_snapshots()
 
 
 async def _hand_over(
@@ -121,3 +130,5 @@ async def _hand_over(
     hosted.give_back()
     hosted.log.close()
     await daemon.home.give_up(name, successor, perf_counter() - stopped)
+    if held is not None:
+        await daemon.lane.work(daemon).do(hosted.space.emptying())

@@ -249,6 +249,7 @@ class _Writers:
     async def stop(self, hosted: HostedSpace) -> None:
         """Writes what waits for the log of one space, and ends its writer."""
         writer = hosted.leading.commits
+        writer.end_snapshots()  # its pause would be longer
         await writer.close()
         for each in [each for each in self._begun if each[0] is writer]:
             each[1].cancel()
@@ -382,12 +383,14 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
 async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Collection[str]) -> None:
     """Makes this daemon the leader of these spaces, which it has followed."""
     spaces, logs, staged = [daemon.spaces[name] for name in taken], list[Log](), list[Staging]()
+    unsaved = list[int]()
     followings = [hosted.followed.commits for hosted in spaces]
     for hosted, commits in zip(spaces, followings, strict=True):
         await commits.catch_up()
         opened = partial(daemon.home.open_log, hosted.name, accept_damage=daemon.config.accept_damage)
         logs.append(await trio.to_thread.run_sync(opened))
         held.callback(logs[-1].close)
+        unsaved.append(await trio.to_thread.run_sync(logs[-1].changes_since_snapshot))
         staged.append(await trio.to_thread.run_sync(hosted.open_staging))
         held.callback(staged[-1].close)
     beside = None
@@ -398,8 +401,8 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
         held.callback(beside.close)
     # In one step, without waiting: clients may ask for all of it from here on, and find no space that leads
     # while its topics still follow.
-    for hosted, log, staging in zip(spaces, logs, staged, strict=True):
-        hosted.lead(log, staging)
+    for hosted, log, staging, changes in zip(spaces, logs, staged, unsaved, strict=True):
+        hosted.lead(log, staging, changes)
         daemon.guests.begin_term(daemon.home.numbering(log))
     if beside is not None:
         beside.lead()

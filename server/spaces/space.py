@@ -237,19 +237,22 @@ class HostedSpace:
         tables = self._daemon.home.open_staged(self.name)
         return Staging(tables, limit=limits.staged_bytes, kept=limits.staged_seconds)
 
-    def lead(self, log: Log, staging: Staging) -> None:
-        """Makes turns from now on, over the log whose state the space has.
+    def lead(self, log: Log, staging: Staging, unsaved: int = 0) -> None:
+        """Makes turns from now on, over the log whose state the space has; ``unsaved`` are its changes since
+        the newest snapshot.
 
         Sessions with grace and leases have their whole time from now on.  The claims of other sessions and of
         actors end in one epoch.
         """
         before = self.followed
-        self._begin_leading(log, staging, before)
+        self._begin_leading(log, staging, before, unsaved)
         before.commits.succeed(self.leading.commits)
 
-    def _begin_leading(self, log: Log, staging: Staging, before: Followed | None) -> None:
+    def _begin_leading(self, log: Log, staging: Staging, before: Followed | None, unsaved: int = 0) -> None:
         limits, space = self.limits, self.space
-        commits = GroupCommit(log, after_group=self._after_group, state=space.all_claims, gate=self.gate)
+        commits = GroupCommit(
+            log, after_group=self._after_group, state=space.all_claims, gate=self.gate, unsaved=unsaved
+        )
         if before is not None:
             log.clients, log.registers = before.commits.state.clients, before.registers
             commits.recent = before.commits.recent

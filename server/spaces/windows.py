@@ -184,8 +184,8 @@ def rebuild_windows(space: Space, log: Log, commits: GroupCommit | None = None) 
     """
     if commits is not None:
         commits.derived, commits.past = partial(derived_in, space), partial(past_of, space)
-    if not space.limits.rules or space.rules.times.forms:
-        return
+    if not space.rules.awake or not space.limits.rules or space.rules.times.forms:
+        return  # the most spaces have no rules, and are not searched for some
 
     def failed(error: Exception, attempt: int) -> None:
         logger.error(

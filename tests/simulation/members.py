@@ -111,9 +111,11 @@ class StoreCluster(Supervisor):
         """Notes which daemon leads a space from when on."""
         really = HostedSpace._begin_leading
 
-        def lead(hosted: HostedSpace, log: Log, staging: Staging, before: Followed | None) -> None:
+        def lead(
+            hosted: HostedSpace, log: Log, staging: Staging, before: Followed | None, unsaved: int = 0
+        ) -> None:
             self._led(hosted.name, log, before is not None)
-            really(hosted, log, staging, before)
+            really(hosted, log, staging, before, unsaved)
 
         with patch.object(HostedSpace, "_begin_leading", lead):
             yield

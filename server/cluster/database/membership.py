@@ -9,7 +9,6 @@ moves by itself, as leases do, is in a fact.  While the store is away the facts 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,8 +21,7 @@ from index.values.values import Record
 from relay.store.errors import LogFailed
 from server.cluster.database.cluster_state import FIRST, MemberSeen, SpaceSeen
 from server.cluster.database.figures import CLUSTER, ClusterFigures
-from server.sessions.peer import PEERS
-from server.spaces.measures import lag_of
+from server.cluster.reports import said_of
 
 if TYPE_CHECKING:
     from server.cluster.database.store import StoreHome
@@ -45,18 +43,6 @@ async def state_members(daemon: DaemonState, home: StoreHome) -> None:
             daemon.system.replace(stated, facts_of(latest, spaces, home.settings))
             view.note(figures_of(latest, spaces, home.settings))
         await trio.sleep(LOOK_SECONDS)
-
-
-def said_of(daemon: DaemonState) -> str:
-    """Returns what a daemon says of itself, as JSON: its clients, and how far it is behind in what it
-    follows."""
-    lag = {
-        name: [(behind := lag_of(each)).epochs, round(1000 * behind.seconds)]
-        for name, each in daemon.spaces.items()
-        if not each.leads
-    }
-    clients = sum([not each.trusted for each in daemon.parts[PEERS].values()])
-    return json.dumps({"connections": clients, "lag": lag})
 
 
 def facts_of(members: Sequence[MemberSeen], spaces: Sequence[SpaceSeen], settings: str) -> set[Record]:

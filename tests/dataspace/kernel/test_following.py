@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from sys import getrefcount
 from typing import Final
 
 import pytest
@@ -143,3 +144,16 @@ def test_an_epoch_that_does_not_fit_damages_the_space() -> None:
 
 def _value() -> Value:
     return P1
+
+
+def test_a_space_that_is_emptied_holds_no_fact_and_tells_nobody() -> None:
+    shown = Shown()
+    shown.space.commit("a", [(ASSERT, n, Record("p", n)) for n in range(3_000)], 1)
+    shown.space.commit("b", [(ASSERT, n, Record("p", n)) for n in range(2_990, 3_100)], 1)
+    heard, facts = repr(shown.heard), [*shown.space.index.values()]
+    before = getrefcount(facts[7])
+    steps = sum([1 for _ in shown.space.emptying()])
+    assert 6 <= steps < 20 and len(shown.space.index) == 0
+    assert repr(shown.heard) == heard
+    after = getrefcount(facts[7])  # not within ``assert``, which has it as well
+    assert after == before - 2, "neither its owner nor the index has it"

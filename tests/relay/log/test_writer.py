@@ -300,6 +300,33 @@ async def test_a_snapshot_is_the_state_of_its_epoch_whatever_happens_meanwhile(l
     assert log.recover().owners == owners
 
 
+async def test_who_hands_over_writes_none_at_the_end_and_who_goes_on_counts_what_it_lacks(log: Log) -> None:
+    owners: dict[str, dict[int, Value]] = {"durable:EWR": {}}
+    commits = GroupCommit(log, state=lambda: owners, snapshot_changes=10)
+    async with running(commits):
+        for each in numbered(1, 24):
+            owners["durable:EWR"].update(each.claims[0].asserted)
+            commits.submit(each)
+            await commits.wait_durable(each.number)
+        commits.end_snapshots()
+    newest = log.snapshot_epoch()
+    assert newest is not None and newest < 24
+    assert log.changes_since_snapshot() == 24 - newest
+    further = GroupCommit(
+        log, state=lambda: owners, snapshot_changes=10, unsaved=log.changes_since_snapshot()
+    )
+    async with running(further):
+        for each in numbered(25, newest + 10):  # fewer than make one due by themselves
+            owners["durable:EWR"].update(each.claims[0].asserted)
+            further.submit(each)
+            await further.wait_durable(each.number)
+        with trio.fail_after(20):
+            while not further.statistics().snapshots:  # noqa: ASYNC110  # of the writer's task
+                await trio.sleep(0.01)
+        assert (log.snapshot_epoch() or 0) > newest
+        further.end_snapshots()
+
+
 async def test_without_changes_nothing_is_written_at_the_end(log: Log) -> None:
     commits = GroupCommit(log, state=dict)
     await commits.close()
