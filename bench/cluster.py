@@ -17,7 +17,8 @@ medians of rounds in each of which both take turns.
     moved_other_ms          while a space of ``--facts`` moves: the longest time between two acceptances of a
                             client that makes a turn in another space each 5 ms, at either of the two daemons,
                             less these 5 ms
-    still_other_ms          the same for as long a time in which nothing moves
+    moved_pause_ms          for how long no turn was possible in the space that moved, as its daemons say
+    still_other_ms          as moved_other_ms, for as long a time in which nothing moves
 
 Beside etcd with three members, if its program is there (``make peers``), and three daemons; both keep
 changes on disk before they acknowledge them.
@@ -67,7 +68,7 @@ AMID: Final = 50
 """Turns after which the leader is ended."""
 LONGEST: Final = (
     *("killed_over_lease_ms", "ended_ms", "etcd_killed_ms"),
-    *("moved_other_ms", "still_other_ms"),
+    *("moved_other_ms", "moved_pause_ms", "still_other_ms"),
 )
 """The figures of which the longest counts."""
 FACTS: Final = 300_000
@@ -262,7 +263,8 @@ def measure_moves(server: Any, place: str, facts: int) -> dict[str, float]:
             path.write_text(f'cluster.name = "{name}"\ncluster.lease = "{LEASE:g}s"\n{spaces}[spaces.big]\n')
             served = serving_on(address, options=("--config", str(path), "--data"))
             daemons.append(stack.enter_context(served))
-        wait_led(address, {"big": "one", "a": "one", "b": "two"})
+        wait_led(address, {"a": "one", "b": "two", "c": "two"})
+        move(StoreAddress.parse(address), "big", "one", patience=PATIENCE)  # it may have been spared
         trio.run(fill, daemons[0].url, "big", facts)
         sides = [
             stack.enter_context(running(steady, each.url, space))
@@ -270,16 +272,17 @@ def measure_moves(server: Any, place: str, facts: int) -> dict[str, float]:
         ]
         for each in sides:
             assert each.pipe.recv() == "ready"
-        figures = {"moved_other_ms": 0.0, "still_other_ms": 0.0}
+        figures = {"moved_other_ms": 0.0, "moved_pause_ms": 0.0, "still_other_ms": 0.0}
         for successor in ("two", "one"):
             longest(sides)
             began = time.perf_counter()
-            print(move(StoreAddress.parse(address), "big", successor, patience=PATIENCE))
+            moved = move(StoreAddress.parse(address), "big", successor, patience=PATIENCE)
+            figures["moved_pause_ms"] = max(figures["moved_pause_ms"], 1000 * (moved.pause or 0.0))
+            took = time.perf_counter() - began
+            time.sleep(1.0)  # the old leader frees what it had
             figures["moved_other_ms"] = max(figures["moved_other_ms"], *longest(sides))
-            print(figures)
-            time.sleep(time.perf_counter() - began)
+            time.sleep(took)
             figures["still_other_ms"] = max(figures["still_other_ms"], *longest(sides))
-            print(figures)
         return figures
 
 
@@ -359,18 +362,21 @@ def run_of_all(
         return measuring.run(turns)
 
 
-def measure(server: Any, place: str, quick: bool, *, reverse: bool) -> dict[str, float]:
+def measure(server: Any, place: str, quick: bool, facts: int, *, reverse: bool) -> dict[str, float]:
     """Returns one round of all figures."""
     scale = 0.02 if quick else 1.0
     return {
         **measure_groups(server, place, scale, reverse=reverse),
         **measure_followers(server, scale),
         **measure_lives(server, place, scale),
+        **measure_moves(server, place, int(scale * facts)),
     }
 
 
 def main() -> None:
-    args = command_line(__doc__, rounds=5).parse_args()
+    parser = command_line(__doc__, rounds=5)
+    parser.add_argument("--facts", type=int, default=FACTS, help="facts of the space that moves")
+    args = parser.parse_args()
     if programs() is None:
         print(f"nothing is measured: {NONE}")
         show({}, as_json=args.json)
@@ -383,7 +389,7 @@ def main() -> None:
     with closing(Servers()) as servers:
         server = servers.new().start()
         rounds = [
-            measure(server, str(servers.place), args.quick, reverse=bool(number % 2))
+            measure(server, str(servers.place), args.quick, args.facts, reverse=bool(number % 2))
             for number in range(1 if args.quick else args.rounds)
         ]
     figures = {

@@ -72,5 +72,7 @@ ELSEWHERE: Final = {
     "demo": "plays with four processes of its own: tests/server/cli/test_demo.py",
     "cluster status": "needs PostgreSQL: tests/server/upkeep/test_compose.py",
     "cluster move": "needs PostgreSQL: tests/server/cluster/test_spread.py",
+    "cluster drain": "needs PostgreSQL: tests/server/cluster/test_drained.py",
+    "cluster resume": "needs PostgreSQL: tests/server/cluster/test_drained.py",
 }
 """Rows whose acceptance costs more than a command line."""

@@ -100,20 +100,23 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
     if space not in [each.space for each in store.spaces]:
         names = ", ".join([each.space for each in store.spaces])
         raise UsageError(f"there is no space {space!r} in {address}, but {names or 'none'}")
+    until, wished = monotonic() + patience, -1
     with closing(Database(address)) as database, closing(SpaceTerms(database)) as terms:
-        terms.want(terms.space(space), daemon)
-    until = monotonic() + patience
-    while True:
-        [found] = [each for each in seen(address).spaces if each.space == space]
-        if found.leader == daemon and found.left > 0:
-            # A daemon of an earlier version does not say when it serves.
-            says = living[daemon].lag is not None and found.before is not None and found.why == MOVED
-            if found.pause is not None or not says:
-                return found
-        if monotonic() > until:
-            leader = found.leader if found.left > 0 else "no daemon"
-            raise Unreachable(f"{leader} leads space {space} after {patience:g} s, not {daemon}")
-        sleep(LOOK_SECONDS)
+        number = terms.space(space)
+        while True:
+            [found] = [each for each in seen(address).spaces if each.space == space]
+            if found.leader == daemon and found.left > 0:
+                # A daemon of an earlier version does not say when it serves.
+                says = living[daemon].lag is not None and found.before is not None and found.why == MOVED
+                if found.pause is not None or not says:
+                    return found
+            elif found.term != wished:  # a space that is just free forgets the wish
+                terms.want(number, daemon)
+                wished = found.term
+            if monotonic() > until:
+                leader = found.leader if found.left > 0 else "no daemon"
+                raise Unreachable(f"{leader} leads space {space} after {patience:g} s, not {daemon}")
+            sleep(LOOK_SECONDS)
 
 
 def seen(address: StoreAddress) -> StoreSeen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,7 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 from relay.store.address import StoreAddress
 from relay.store.postgres.fenced import Fence
 from relay.store.postgres.members import Profile, Standing
+from server.cluster.database.reading import move
 from server.cluster.database.store import SPREAD_SECONDS, StoreHome
 from server.config.model import Cluster, Config, SpaceConfig
 from tests.postgres.servers import connect, patient
@@ -182,3 +184,41 @@ def test_the_store_has_why_a_space_was_taken(postgres_url: str) -> None:
         with joined(postgres_url, "third") as third:
             assert third._take_free(["main"]) == ["main"]
             assert why(third, "main") == ("one", "third", "lapsed")
+
+
+def test_a_move_of_a_space_that_is_just_free_is_wanted_once_it_is_led(postgres_url: str) -> None:
+    address = StoreAddress.parse(postgres_url)
+    with contextlib.ExitStack() as stack:
+        one, other = [stack.enter_context(joined(postgres_url, name)) for name in ("one", "other")]
+        one._take_free(SPACES)
+        one._terms.give_up(one._fences.pop("a"), "other")
+        with ThreadPoolExecutor() as threads:
+            moved = threads.submit(move, address, "a", "one", patience=20.0)
+            time.sleep(0.3)  # so that it has asked for what nobody leads
+            assert other._take_free(["a"]) == ["a"]
+            while (found := other._move()) is None:
+                time.sleep(0.01)
+            assert found == ("a", "one")
+            other._give_up(other._fences.pop("a"), "one", 0.5)
+            assert one._take_free(["a"]) == ["a"]
+            assert moved.result().leader == "one"
+
+
+def test_a_drained_member_hands_over_main_last_and_takes_only_what_no_other_can(postgres_url: str) -> None:
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(joined(postgres_url, b="one"))
+        one._take_free(SPACES)
+        assert one.notes.drain("one") and not one.notes.drain("one")
+        assert one._move() is None, "there is no other member"
+        with joined(postgres_url, "other", b="one") as other:
+            for space in ("b", "a", "main"):
+                assert one._move() == (space, "other")
+                one._give_up(one._fences.pop(space), "other", 0.0)
+                assert one._take_free(SPACES) == []
+                assert other._take_free(SPACES) == [space]
+            assert other._move() is None, "neither a preference nor the spread counts"
+            other._terms.give_up(other._fences["a"], "one")
+            assert not other.standings()["a"].wanted_lives
+            assert other._take_free(SPACES) == ["a"]
+        assert sorted(one._take_free(SPACES)) == sorted(SPACES)
+        assert one.notes.resume("one") and not one.notes.resume("one")
