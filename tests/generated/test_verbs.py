@@ -125,6 +125,9 @@ MADE: Final[dict[str, tuple[str, ...]]] = {
 NOT_HERE: Final = {"erase": "no-archive", "cluster": "no-cluster"}
 """Verbs that no daemon inside a test can carry out, with the code of their refusal."""
 
+OF_CLUSTERS: Final = {"cluster": "needs PostgreSQL: tests/server/cluster/test_drained.py"}
+"""Verbs that no daemon over a directory carries out, and what does it."""
+
 LAST: Final = ("end-topic", "end-session", "drain")
 
 
