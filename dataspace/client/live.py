@@ -37,6 +37,7 @@ from dataspace.loops.here import loop
 from dataspace.streams.stages.functions import check_plain, check_sync
 from dataspace.streams.stages.protocol import own_error
 from dataspace.wire.observing import ObserveOptions
+from index.patterns.text import unparse_pattern
 from index.values.values import Map
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ class LiveStream(EpochStream):
         """``call`` is called after each epoch with rows, and at the end."""
         super().__init__(session, options, None, table)
         self.session: Final = session
+        self.pattern: Final = options.pattern
         self.is_whole = False
         """True once the first state is here."""
         self.failure: Exception | None = None
@@ -257,6 +259,11 @@ class LiveMap(LiveMapping[R], Generic[R]):
         self._stream: Final = LiveStream(session, options, self.table, self._notify)
         self._functions: Final[dict[object, Callable[[Any], object]]] = {}
         self._is_awaited = False
+
+    def __repr__(self) -> str:
+        pattern = unparse_pattern(self._stream.pattern)
+        keys = f"{len(self)} key{'s' * (len(self) != 1)}"
+        return f"<live {pattern}: {keys} as of epoch {self.epoch}>"
 
     @property
     def epoch(self) -> int:

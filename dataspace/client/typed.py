@@ -42,6 +42,7 @@ from dataspace.kernel.changes import LOST, Change, EpochChanges, time_of
 from dataspace.loops.blocks import AsyncOnly
 from dataspace.streams.stages.functions import check_sync
 from dataspace.streams.stages.protocol import Iteration
+from index.patterns.skeletons import ATOM_CLASSES
 from index.values.values import Map, Record, Value, key
 
 R = TypeVar("R")
@@ -92,8 +93,10 @@ class RowType(Generic[R]):
             try:
                 given[name] = check(value)
             except TypeError:
+                others = [f"{each[0]}={_shown(it)}" for each, it in zip(self._checks, captures, strict=True)]
                 raise UsageError(
-                    f"the capture {name!r} is {_shown(value)}, and {self._name}.{name} takes {_named(kind)}"
+                    f"the capture {name!r} is {_shown(value)}, and {self._name}.{name} takes {_named(kind)}, "
+                    f"for the fact with {', '.join(others):.300}: {_way_out(name, kind)}"
                 ) from None
         return self._row(**given)
 
@@ -229,6 +232,14 @@ def _fixed(items: Sequence[Check]) -> Check:
         return tuple([item(each) for item, each in zip(items, value, strict=True)])
 
     return check
+
+
+def _way_out(name: str, kind: Any) -> str:
+    """Returns what to write so that a fact that does not fit a type is left out, or fits."""
+    of_class = next((each for each, of in ATOM_CLASSES.items() if of is kind), "")
+    loses = ", which leaves out integers too" if kind is float else ""
+    leave = f"write ${name}:{of_class} in the pattern to leave such facts out{loses}, or " if of_class else ""
+    return f"{leave}let the class take it, as by object; `dataspace owners` shows whose fact it is"
 
 
 def _named(kind: Any) -> str:

@@ -9,6 +9,11 @@ from server.cli.arguments import JSON_LINES, Command, flag, option, word
 
 # A table: an argument is one line where it fits.
 # fmt: off
+EXCLUSIVE: Final = a.one_of(
+    flag("--exclusive", "one member at a time gets jobs; the next takes over", default=None),
+    flag("--no-exclusive", "all members get jobs (default)", dest="exclusive", action="store_false",
+         default=None),
+)
 CONSUME: Final = Command("consume", "take jobs of a group, which divides what matches among its members",
     "groups.commands.consume:consume",
     (
@@ -35,12 +40,12 @@ CONSUME: Final = Command("consume", "take jobs of a group, which divides what ma
         option("--most-out N", "jobs that are out to all members together, 0 for no limit (default)",
                type=a.number),
         option("--rate N", "jobs that are handed out in a second, 0 for no limit (default)", type=float),
-        flag("--exclusive", "one member at a time gets jobs; the next takes over"),
+        *EXCLUSIVE,
         option("--kinds KINDS", "what is divided: + facts that appear, - facts that go (needs --key),"
                " ! messages (default +!); write --kinds=-"),
         option("--priority NAME", "a capture: jobs of a higher level, 0 to 15, come first"),
         JSON_LINES,
-        option("--count N", "end after N jobs, failed attempts too", type=a.count),
+        option("--count N", "end after N jobs, with status 1 if one of them was not done", type=a.count),
     ),
     follows=True,
 )
@@ -64,7 +69,7 @@ GROUPS: Final = Command("groups", "show groups that divide work, and change one"
         option("--most-out N", "of alter: jobs that are out to all members together; 0: no limit",
                type=a.number),
         option("--rate N", "of alter: jobs that are handed out in a second; 0: no limit", type=float),
-        option("--exclusive", "of alter: whether one member at a time gets jobs", choices=["yes", "no"]),
+        *EXCLUSIVE,
         option("--most N", "of peek: jobs that are shown (default 100)", type=a.number),
     ),
     epilog="dataspace groups list NAME shows that group alone; out NAME shows which member has which job;"

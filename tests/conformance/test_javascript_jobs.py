@@ -96,11 +96,16 @@ const claim = await space.assert(record("task", 1));
 const came = await jobs.take();
 await claim.retract();
 const went = await jobs.take();
+await came.done();
+await space.send(record("task", 2));
+const sent = await jobs.take();
+const causes = [await came.cause(), await went.cause(), await sent.cause()];
 const peeked = await space.peek("v", { most: 1 });
 console.log(JSON.stringify([
   [came.isEnding, came.isMessage, went.isEnding, went.isMessage, went.named],
   [peeked.undone, peeked.jobs.length, peeked.jobs[0].state],
   [peeked.options.backoffs.map(Number), peeked.options.most_out],
+  [causes.map((owners) => owners.length), causes[0][0].startsWith("session:"), causes[0][0] === causes[1][0]],
 ]));
 await space.close();
 """
@@ -112,6 +117,7 @@ async def test_a_group_with_further_options_is_made_and_looked_at(http: str, tmp
         [False, False, True, False, {"id": 1}],
         [2, 1, "out"],
         [[0.5, 3600], 2],
+        [[1, 1, 0], True, True],
     ]
 
 

@@ -142,7 +142,7 @@ const samples = {
   },
   Claim: { retract: [], replace: [fact] },
   Publication: { send: [[1]] },
-  Job: { done: [], again: [], dead: ["why"], extend: [] },
+  Job: { done: [], again: [], dead: ["why"], extend: [], cause: [] },
 };
 const jobs = space.consume("b($n)", { group: "w", start: "held" });
 const job = new all.Job(jobs, [], [1, 0, 0, 1, 1, "fact", []]);

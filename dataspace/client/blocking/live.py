@@ -27,6 +27,9 @@ class BlockingLiveMap(BlockingOnly, Blocking[LiveMap[R]], LiveMapping[R], Generi
         self._remote = live
         self._wait = wait
 
+    def __repr__(self) -> str:
+        return repr(self._remote)
+
     @property
     def epoch(self) -> int:
         """The epoch of which the map is the state."""

@@ -49,8 +49,27 @@ _MINUS: Final = re.compile(r"-(?!\d|inf\b)")
 _CALLED: Final = re.compile(rf"({WORD.pattern})\(")
 _QUOTING: Final = ("lit", "exact", "$", "_")
 """Labels of records that are read as they are, also in expressions."""
-NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h|d|m|sec|seconds?|minutes?|hours?|days?)\b(?![(-])")
+NUMBER: Final = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(ms|s|min|h|d|m|sec|seconds?|minutes?|hours?|days?|weeks?|months?|years?)"
+    r"\b(?![(-])"
+)
 _UNIT_OF: Final = {"m": "min", "s": "s", "h": "h", "d": "d"}
+
+
+def _way_out(unit: str) -> str:
+    """Returns what to write in place of a unit that durations do not have.
+
+    >>> _way_out("sec")
+    'write s; units are ms s min h d'
+    >>> _way_out("month")
+    'windows of a calendar are written floor($t, "1 month", "Europe/Zurich")'
+    """
+    unit = unit if unit in _UNIT_OF else unit.removesuffix("s")
+    calendar = f'windows of a calendar are written floor($t, "1 {unit}", "Europe/Zurich")'
+    if unit in ("week", "month", "year"):
+        return calendar
+    hint = f"write {_UNIT_OF[unit[0]]}; units are {' '.join(UNITS)}"
+    return f"{hint}; {calendar}" if unit in ("day", "hour") else hint
 
 
 class ExpressionReader(Reader):
@@ -283,7 +302,7 @@ class ExpressionReader(Reader):
         assert found is not None  # it has matched before
         number, unit = found[1], found[2]
         if unit not in UNITS:
-            raise self.error(f"no unit {unit}: write {_UNIT_OF[unit[0]]}; units are {' '.join(UNITS)}", at)
+            raise self.error(f"no unit {unit}: {_way_out(unit)}", at)
         return round(Fraction(number) * UNITS[unit])
 
     def seconds(self, text: str, at: int) -> int | float:

@@ -29,6 +29,7 @@ from dataspace.rules.language.syntax import (
     Arithmetic,
     Atom,
     Comparison,
+    Compound,
     Elements,
     Expression,
     FunctionCall,
@@ -472,6 +473,9 @@ def _rewritten(comparison: Comparison) -> str:
             if side.operator == "-" and isinstance(side.right, Variable):
                 moved = Arithmetic("+", side.right, other)
             return f": write {str(moved).strip('()')} {operator} now"
+        if isinstance(side, Compound) and side.kind == "record":
+            shown = 'year month day weekday hour, as in hour(now, "Europe/Zurich") > 8'
+            return f"; {side.label} is no function, and a clock shows {shown}"
     return ""
 
 

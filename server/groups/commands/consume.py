@@ -6,7 +6,9 @@ import argparse
 import math
 import os
 import subprocess
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import trio
@@ -48,14 +50,14 @@ async def consume(args: argparse.Namespace) -> int:
             most_out=args.most_out,
             backoff=None if args.backoff is None else waits(args.backoff),
             rate=args.rate,
-            exclusive=args.exclusive or None,
+            exclusive=args.exclusive,
             kinds=args.kinds,
             priority=args.priority,
         ) as jobs,
     ):
         note(f"group {args.group}: waiting for jobs, Ctrl-C ends")
         left = args.count if args.count is not None else math.inf
-        order = await jobs.key_order() if args.execute else None
+        order, undone = await jobs.key_order() if args.execute else None, list[Job]()
         async with trio.open_nursery() as nursery:
             slots = trio.CapacityLimiter(args.in_flight)
             while left > 0 and (job := await jobs.next_job()) is not None:
@@ -66,28 +68,31 @@ async def consume(args: argparse.Namespace) -> int:
                     continue
                 order.add(job)
                 await slots.acquire_on_behalf_of(job)
-                nursery.start_soon(_work, space, jobs, job, args, order, slots)
-    return 0
+                nursery.start_soon(_work, job, partial(_run, space, jobs, args), order, slots, undone)
+    return int(bool(undone) and args.count is not None)
 
 
 async def _work(
-    space: RemoteSpace,
-    jobs: Jobs,
     job: Job,
-    args: argparse.Namespace,
+    run: Callable[[Job], Awaitable[bool]],
     order: KeyOrder,
     slots: trio.CapacityLimiter,
+    undone: list[Job],
 ) -> None:
-    """Runs the command for one job, and settles the job by its exit status."""
+    """Runs the command for one job, and settles the job by its exit status; adds what is not done."""
+    is_done = False
     try:
         with suppress(DeliveryLost):
             async with order.turn(job):
-                await _run(space, jobs, job, args)
+                is_done = await run(job)
     finally:
+        if not is_done:
+            undone.append(job)
         slots.release_on_behalf_of(job)
 
 
-async def _run(space: RemoteSpace, jobs: Jobs, job: Job, args: argparse.Namespace) -> None:
+async def _run(space: RemoteSpace, jobs: Jobs, args: argparse.Namespace, job: Job) -> bool:
+    """Runs the command for one job, and settles that; returns whether the job is done."""
     epoch = _epoch_of(job)
     (change,) = epoch
     variables = environment(change) | {
@@ -108,15 +113,16 @@ async def _run(space: RemoteSpace, jobs: Jobs, job: Job, args: argparse.Namespac
             nursery.cancel_scope.cancel()
         if ended.returncode:
             await _failed(job, ended.returncode, args.execute)
-            return
+            return False
         facts = _facts(ended.stdout) if args.results else []
     except (OSError, subprocess.SubprocessError, UsageError) as error:
         say(f"dataspace: job {job.epoch}.{job.position}: {error}")
         await job.again(reason=str(error))
-        return
+        return False
     async with space.turn(done=[job]) as turn:
         for fact in facts:
             turn.assert_(as_it_is(fact), owner=args.results)
+    return True
 
 
 async def _failed(job: Job, status: int, command: str) -> None:

@@ -81,11 +81,11 @@ def _options(args: argparse.Namespace) -> Map:
         "backoff": None if args.backoff is None else waits(args.backoff),
         "most_out": args.most_out,
         "rate": args.rate,
-        "exclusive": None if args.exclusive is None else args.exclusive == "yes",
+        "exclusive": args.exclusive,
     }
     found = {name: value for name, value in given.items() if value is not None}
     if not found:
-        named = "--ack-within, --attempts, --window, --backoff, --most-out, --rate or --exclusive"
+        named = "--ack-within, --attempts, --window, --backoff, --most-out, --rate or --[no-]exclusive"
         raise UsageError(f"what is to change? {named}")
     return Map(found)
 

@@ -500,6 +500,7 @@ export class Job<R extends Row = Row> {
   again(options?: { after?: number; blame?: boolean; reason?: string }): Promise<void>;
   dead(reason?: string): Promise<void>;
   extend(): Promise<void>;
+  cause(): Promise<string[]>;
 }
 
 /** A member of a group; made by `space.consume`. */

@@ -12,12 +12,13 @@ import { captureNames } from "./patterns.js";
 import { ASK, Deferred } from "./packets.js";
 import { formOf } from "./puts.js";
 import { checkOpen, inTurn, JobReports, JobsMember, lostOf, outcomeOf } from "./reports.js";
-import { Time } from "./values.js";
+import { equal, Time } from "./values.js";
 
 const AHEAD = 64; // marks beside the deliveries
 const BYTES = 2 ** 50; // `inFlight` is the bound of a member instead
 const LONGEST_MILLIS = 43_200_000;
 const REASON = 500;
+const MOST_CHANGES = 4096;
 
 const OPTIONS = {
   group: "",
@@ -105,6 +106,15 @@ export class Job {
     return this.jobs.settle(this, "dead", reason);
   }
 
+  /**
+   * Returns the owner that asserted the fact, or all that ended it, as the log has them; empty for messages and items of
+   * topics. It is a request, which needs the right to inspect.
+   */
+  async cause(...more) {
+    noOptions(more);
+    return this.jobs.cause(this);
+  }
+
   /** Begins the deadline of the job anew. */
   async extend(...more) {
     noOptions(more);
@@ -130,6 +140,7 @@ export class Jobs {
   #session;
   #spec;
   #number = null;
+  #pattern = null;
   #names = [];
   #inbox = []; // jobs that the program has not taken, null for each mark between them
   #reports;
@@ -292,6 +303,17 @@ export class Jobs {
     }
   }
 
+  /** Returns whose fact a job is, or who ended it. */
+  async cause(job) {
+    if (job.isMessage) return [];
+    await this.member.held.promise;
+    const asked = { pattern: this.#pattern, after: job.epoch - 1, upto: job.epoch, most: MOST_CHANGES };
+    const { changes } = await this.#session.request("who", asked);
+    const kind = job.isEnding ? "-" : "+";
+    const mine = changes.filter((each) => each.change === kind && equal(each.captures, job.captures));
+    return [...new Set(mine.flatMap((each) => each.owners))];
+  }
+
   /** Waits until this has joined again after a failure; throws that if a reconnect does not explain it. */
   async #joinedSince(era, error) {
     if (!(error instanceof Broken && this.#session.isOpen) && !(error instanceof DeliveryLost && this.member.era > era)) throw error;
@@ -388,6 +410,7 @@ export class Jobs {
 
   #mark(kind, first, second, third) {
     if (kind === "held") {
+      this.#pattern = first;
       this.#names = captureNames(first);
       this.ackWithin = Number(second) * 1000;
       this.#keep(new Map(third.map(([, , before, after]) => [before, after])));

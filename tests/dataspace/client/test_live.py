@@ -89,6 +89,7 @@ def listed(changes: Any) -> list[tuple[Any, Any, Any]]:
 async def test_it_is_a_mapping_that_moves_by_itself() -> None:
     async with living(("d1", 20), ("d2", 21)) as (temps, daemon):
         assert seen(temps) == [("d1", 20), ("d2", 21)] and temps.epoch == 1
+        assert repr(temps) == "<live temp($device, $celsius): 2 keys as of epoch 1>"
         before = temps.items()
         await daemon.say(
             epoch(2, ("d1", 22), removed=(("d1", 20),)), epoch(3, ("d0", 5)), epoch(4, messages=(("m", 1),))

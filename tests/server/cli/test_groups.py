@@ -47,9 +47,9 @@ def test_a_command_that_fails_gives_its_job_back(
     space: BlockingSpace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     consume = ("consume", "job($id, $)", "--group", "w", "--start", "held", "--count", "1", "--attempts", "1")
-    printed(capfd, *consume, "--exec", "exit 75")
+    printed(capfd, *consume, "--exec", "exit 75", code=1)
     assert space.matches("dead($, $, $, $, $, $)") == []
-    printed(capfd, *consume, "--exec", "exit 3")
+    printed(capfd, *consume, "--exec", "exit 3", code=1)
     assert [row[-2:] for row in space.matches("dead($, $, $, $, $, $)")] == [("status 3", 1)]
     with space.consume(group="w", in_flight=3) as jobs:
         printed(capfd, "groups", "retry", "w", 'job(_, "none")')
@@ -91,7 +91,7 @@ def test_a_list_shows_one_group_and_a_retry_says_that_there_was_nothing(
         "exit 3",
     )
     for group in "vw":
-        printed(capfd, *consume, "--group", group)
+        printed(capfd, *consume, "--group", group, code=1)
     assert [line.split()[0] for line in printed(capfd, "groups", "list", "w").splitlines()] == ["group", "w"]
     assert "no group 'x'" in printed_error(capfd, "groups", "list", "x")
     said = []
@@ -155,7 +155,7 @@ def test_a_peek_shows_what_waits_and_further_options_are_options_of_commands(
 ) -> None:
     options = ["--most-out", "2", "--backoff", "1s,1h", "--rate", "100", "--exclusive", "--priority", "id"]
     consume = ("consume", "job($id, $)", "--group", "w", "--start", "held", "--key", "id", "--kinds", "+-!")
-    printed(capfd, *consume, *options, "--count", "1", "--exec", "exit 1")
+    printed(capfd, *consume, *options, "--count", "1", "--exec", "exit 1", code=1)
     shown = printed(capfd, "groups", "peek", "w", "--most", "2").splitlines()
     assert [line.split()[1] for line in shown[1:]] == ["waiting", "waiting"], "job 2 came first"
     (listed,) = [json.loads(line) for line in printed(capfd, "groups", "peek", "w", "--json").splitlines()]
@@ -163,8 +163,9 @@ def test_a_peek_shows_what_waits_and_further_options_are_options_of_commands(
     found = {name: listed["options"][name] for name in ("most_out", "rate", "exclusive", "priority", "kinds")}
     assert found == {"most_out": 2, "rate": 100.0, "exclusive": True, "priority": "id", "kinds": "+-!"}
     assert listed["options"]["backoffs"] == [1.0, 3600.0]
-    changed = ("--most-out", "0", "--backoff", "5s", "--rate", "0.5", "--exclusive", "no")
+    changed = ("--most-out", "0", "--backoff", "5s", "--rate", "0.5", "--no-exclusive")
     printed(capfd, "groups", "alter", "w", *changed)
     (listed,) = [json.loads(line) for line in printed(capfd, "groups", "--json").splitlines()]
     assert "most_out" not in listed["options"] and listed["options"]["backoff"] == 5.0
+    assert "exclusive" not in listed["options"]
     assert "endings need a key" in printed_error(capfd, "consume", "x($a)", "--group", "x", "--kinds=-")
