@@ -260,6 +260,8 @@ class HostedSpace:
         held = {each.client for each in known.values()}
         clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
         visibility = Visibility(space, commits, self.gate, self.settings.show)
+        if before is not None:  # there are several daemons, and others say only later that they follow
+            visibility.follow()
         self.role = Leading(log, commits, clients, visibility, staging)
         space.submit_timed = commits.submit
         space.epoch = max(space.epoch, log.next_epoch - 1)

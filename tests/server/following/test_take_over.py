@@ -107,7 +107,9 @@ async def test_after_an_orderly_end_the_stand_by_leads_as_well(
             await space.assert_(Record("here", 1))
             await trio.to_thread.run_sync(first.stop)
             await space.assert_(Record("here", 2))
-            assert (await space.status())["process"] == second.process.pid
+            status = await space.status()
+            assert status["process"] == second.process.pid
+            assert status["show"] == "durable", "before any follower has said so"
             assert sorted(await space.matches("here($x)")) == [(1,), (2,)]
 
 
