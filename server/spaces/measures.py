@@ -22,17 +22,17 @@ IDENTITY_BYTES: Final = 2048
 
 
 def memory_parts(hosted: HostedSpace) -> dict[str, int]:
-    """About how many bytes of memory each part of a space has in use; O(1).
+    """About how many bytes of memory each part of a space has in use; O(rules).
 
     Whatever clients can make grow is in one of the parts.
     """
     space, rules = hosted.space, hosted.space.rules
-    derived = 0 if rules.program is None else rules.program.budget.held
+    derived, tables = (0, 0) if (program := rules.program) is None else (program.budget.held, program.bytes)
     prepared = PREPARED_FACTOR * hosted.publishing.prepared.statistics().bytes
     return {
         "facts": space.facts_bytes,
         "patterns": space.interests.size,
-        "rules": size_of(rules.claimed, derived) + rules.times.bytes,
+        "rules": size_of(rules.claimed, derived) + tables + rules.times.bytes,
         "publications": prepared + CLAIM_BYTES * hosted.publishing.claims.statistics().known,
         "identities": IDENTITY_BYTES * (len(hosted.clients) + len(hosted.leases) + hosted.sessions.waiting),
         "conditions": hosted.conditions.bytes,

@@ -531,6 +531,11 @@ class ComponentEngine:
             return limits.steps.used + limits.deferred.used
         return limits.text.used + limits.facts.used
 
+    @property
+    def groups(self) -> int:
+        """Returns how many groups aggregates have; O(rules)."""
+        return sum([len(each) for each in self._parts.groupings.values() if not isinstance(each, Timing)])
+
     def size(self) -> int:
         """Returns the number of entries in its own tables; 0 without facts, if no rule needs any."""
         rows = sum(each.size() for each in self._own_relations())

@@ -38,6 +38,11 @@ RECOMPUTE_FROM: Final = 5000
 RECOMPUTE_SHARE: Final = 0.25
 """From how many rows on, and for which share of its facts taken away in a tick, a component is made anew."""
 
+ROW_BYTES: Final = 300
+GROUP_BYTES: Final = 350
+TERM_BYTES: Final = 200
+"""About the memory of a row of facts that rules read, of a group of an aggregate, and of a value in those."""
+
 FORBIDDING: Final = 3
 """For how many retractions an addition stands that something is negated by: it takes along what it meets."""
 
@@ -294,6 +299,13 @@ class EnginePool:
             sight=sight,
             now=now,
         )
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of memory rows of facts and groups of aggregates take; O(forms and rules)."""
+        rows = sum(map(len, [view.states for view in self.base_facts.views.values()]))
+        groups = sum(engine.groups for engine in self.components)
+        return ROW_BYTES * rows + GROUP_BYTES * groups + TERM_BYTES * len(self.times.terms)
 
     def size(self) -> int:
         """Returns the number of entries in all tables; 0 without facts, if no rule needs any.  O(tables)."""

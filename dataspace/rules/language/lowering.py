@@ -475,7 +475,7 @@ def _rewritten(comparison: Comparison) -> str:
             return f": write {str(moved).strip('()')} {operator} now"
         if isinstance(side, Compound) and side.kind == "record":
             shown = 'year month day weekday hour, as in hour(now, "Europe/Zurich") > 8'
-            return f"; {side.label} is no function, and a clock shows {shown}"
+            return f"; {side.label!r} is no function, and a clock shows {shown}"
     return ""
 
 

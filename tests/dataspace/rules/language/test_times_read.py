@@ -61,7 +61,7 @@ REFUSED = {
     "let long = 3 hours.": "no unit hours: write h",
     'p($m) <- q(1) at $t, $m = floor($t, 1 day, "UTC").': 'floor($t, "1 day", "Europe/Zurich")',
     "p($m) <- q(1) at $t, $m = floor($t, 2 months).": "no unit months: windows of a calendar",
-    'p($x) <- q($x), minute(now, "UTC") > 3.': "minute is no function, and a clock shows year month day",
+    'p($x) <- q($x), minute(now, "UTC") > 3.': "'minute' is no function, and a clock shows year month day",
     "p($x) <- q($x), $x > ": "expected a value, found the end of the text",
     "p($x, ": "expected a value, found the end of the text",
     "p($x) <- q($x), not r($x) at $t.": "not with at",
