@@ -22,6 +22,7 @@ import { CatchingUpSession, ReadingSession } from "./reading.js";
 import { inTurn } from "./reports.js";
 import { randomHex } from "./text.js";
 import { Subscription } from "./subscriptions.js";
+import { isOfTopics, TopicSessions } from "./topics.js";
 import { checkTraceparent, Draft } from "./turns.js";
 
 export {
@@ -81,6 +82,9 @@ const SETTINGS = {
  *
  * `url` may have several addresses of one store. With `read: "any"` quiet observations are served by any of them, over a
  * second connection, once it has what this client has seen.
+ *
+ * In a cluster a client of another space than `main` opens a further connection when it first uses a topic, to the daemon
+ * that leads the topics.
  */
 export async function connect(url, options = {}) {
   const chosen = optionsOf(SETTINGS, options);
@@ -119,12 +123,14 @@ const FIRST = { timeout: null };
 export class Space {
   #session;
   #reads;
+  #topics;
   #handle;
   #durable;
 
   constructor(session, reads = session) {
     this.#session = session;
     this.#reads = reads; // what serves quiet observations
+    this.#topics = new TopicSessions(session);
     // a durable owner may have claims of other runs, below 2^48 some that the daemon numbers
     this.#durable = 2 ** 48 + Math.floor(Math.random() * 2 ** 52);
     this.#handle = session.options.owner && !session.options.lease ? null : 1;
@@ -260,20 +266,18 @@ export class Space {
    * JAVASCRIPT.md has the options. Throws `Refused` with `no-topic` if there is none within `timeout` milliseconds.
    */
   async subscribe(topic, options = {}) {
-    this.#session.checkOpen();
-    return new Subscription(this.#session, topic, options).open();
+    return new Subscription(await this.#topics.session(), topic, options).open();
   }
 
   /** Publishes to a partition of a topic, which is made if there is none; `close()` of the publication completes it. */
   async publish(topic, options = {}) {
-    this.#session.checkOpen();
-    return new Publication(this.#session, topic, options).join();
+    return new Publication(await this.#topics.session(), topic, options).join();
   }
 
   /** Ends a topic that this session made, or a durable one without publishers. */
   async endTopic(topic, ...more) {
     noOptions(more);
-    await this.#session.request("end-topic", { topic });
+    await this.request("end-topic", { topic });
   }
 
   /** Waits until everything sent before has been handled and is on disk; returns the newest epoch. */
@@ -296,12 +300,14 @@ export class Space {
   /** Sends one of the requests of WIRE.md and returns its answer; throws `Refused` where it is denied. */
   async request(verb, args = {}, ...more) {
     noOptions(more);
-    return isOfDaemon(verb) ? askNamed(this.#session, verb, args) : this.#session.request(verb, args);
+    if (isOfDaemon(verb)) return askNamed(this.#session, verb, args);
+    return (isOfTopics(verb) ? await this.#topics.session() : this.#session).request(verb, args);
   }
 
   /** Waits until every turn has its answer (10 s at most), and ends the session, and its lease. */
   async close(...more) {
     noOptions(more);
+    await this.#topics.close();
     if (this.#reads !== this.#session) await this.#reads.close();
     return this.#session.close();
   }

@@ -104,7 +104,7 @@ export class Session {
   async enter() {
     const { wait } = this.options;
     const began = Date.now();
-    for (let attempt = 1; ; attempt++) {
+    for (let attempt = 1; ; attempt++, this.checkOpen()) {
       try {
         await this.uplink.reach();
         await this.lease?.granted;
@@ -127,7 +127,7 @@ export class Session {
     if (heartbeat && heartbeat !== Infinity) features.heartbeat = Math.max(1, Math.round(heartbeat));
     if (grace) features.grace = Math.max(1, Math.round(grace));
     if (this.ticket) features.resume = this.ticket;
-    if (this.home !== "main") features.space = this.home;
+    if (this.home !== "main") Object.assign(features, { space: this.home, topics: true });
     if (token) features.token = token;
     if (this.options.reads) features.read = true;
     if (this.options.here) features.here = true;

@@ -1,6 +1,6 @@
 /** Connecting: one of the addresses of a store, its welcome, and the pauses between attempts. */
 
-import { Broken, malformed, ProtocolError, Unreachable } from "./errors.js";
+import { Broken, Closed, malformed, ProtocolError, Unreachable } from "./errors.js";
 import { pack } from "./packing.js";
 import { BYE, Deferred, ELSEWHERE, PACKET_DEPTH, WELCOME } from "./packets.js";
 import { unpack } from "./unpacking.js";
@@ -84,6 +84,7 @@ export class Uplink {
       message: (bytes) => {
         if (over) return;
         if (user.isCurrent(link)) return user.hear(bytes, began);
+        if (!user.isOpen()) return fail(new Closed(`closed before ${this.url} answered`));
         try {
           const packet = unpack(bytes);
           if (packet[0] === BYE) return fail(new ProtocolError(packet[1], packet[2], packet[3]));
