@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import trio
+
 from tests import warm
 from tests.ports import free_port
 
@@ -131,6 +133,11 @@ def running(*daemons: DaemonProcess) -> Iterator[None]:
             if each.process.poll() is None:
                 each.process.send_signal(signal.SIGCONT)
                 each.stop()
+
+
+async def command(*words: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, with what it finds on its standard input, while other tasks go on."""
+    return await trio.to_thread.run_sync(lambda: warm.run(*words, said=said))
 
 
 @atexit.register

@@ -10,9 +10,7 @@ Always: as ``successions``.
 from __future__ import annotations
 
 import signal
-import sys
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -25,7 +23,7 @@ from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
 from relay.store.postgres.database import Database
 from relay.store.postgres.tables import PostgresLog
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, command
 from tests.torture.successions import SEEN, Strikes, Successions
 
 NAMES: Final = ("one", "two", "three")
@@ -135,8 +133,7 @@ class ClusterSuccession(Successions):
             [n for n, each in zip(NAMES, self._daemons, strict=True) if each is not self.leader]
         )
         words = ["cluster", "move", "main", name, "--data", self._store, "--within", "20s"]
-        run = partial(trio.run_process, capture_stdout=True, capture_stderr=True, check=False)
-        await run([sys.executable, "-m", "dataspace", *words])
+        await command(*words)
         await self._pass_on()
 
     async def stop_leader(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ import trio
 
 import dataspace
 from dataspace.errors import Broken, Unreachable
-from tests.server.processes import DaemonProcess, running
+from tests.server.processes import DaemonProcess, command, running
 from tests.server.successions import Witness, witnessed
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]
@@ -107,13 +106,7 @@ class Cluster:
     async def move(self, space: str) -> None:
         """A space moves to any daemon; whether it gets there first does not matter, once it is led."""
         successor, store = self.random.choice(NAMES), self.daemons[NAMES[0]].place
-        command = ["cluster", "move", space, successor, "--data", store, "--within", "20s"]
-        await trio.run_process(
-            [sys.executable, "-m", "dataspace", *command],
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
+        await command("cluster", "move", space, successor, "--data", store, "--within", "20s")
         await self.both_answered()
 
     async def kill_while_it_moves(self, space: str) -> None:
@@ -143,8 +136,5 @@ async def test_no_promise_is_broken_in_either_space(daemons: dict[str, DaemonPro
     finally:
         print(seed, cluster.struck)
     for space in SPACES:
-        command = ["log", "verify", "--data", daemons["one"].place, "--space", space]
-        done = await trio.run_process(
-            [sys.executable, "-m", "dataspace", *command], capture_stdout=True, check=False
-        )
-        assert done.returncode == 0, done.stdout.decode()
+        done = await command("log", "verify", "--data", daemons["one"].place, "--space", space)
+        assert done.returncode == 0, done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from relay.store.address import StoreAddress
 from server.cluster.database.cluster_state import MemberSeen, SpaceSeen, latest_of
 from server.cluster.database.membership import facts_of
 from server.cluster.database.reading import seen
-from tests.server.processes import DaemonProcess, running
+from tests.server.processes import DaemonProcess, command, running
 
 SOON = 240
 LEASE = "DATASPACE_SERVE_CLUSTER_LEASE"
@@ -122,8 +121,9 @@ async def agreed(daemons: Sequence[DaemonProcess], pattern: str, found: Callable
 
 async def status(url: str) -> str:
     """What ``cluster status`` prints."""
-    command = [sys.executable, "-m", "dataspace", "cluster", "status", "--data", url]
-    return (await trio.run_process(command, capture_stdout=True)).stdout.decode()
+    done = await command("cluster", "status", "--data", url)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow
@@ -199,13 +199,11 @@ async def test_a_move_is_stated_and_leases_that_are_renewed_change_nothing(
 ) -> None:
     one, two = start("[spaces.a]", "[spaces.a]", lease="10m")
     with trio.fail_after(SOON):
-        command = [sys.executable, "-m", "dataspace", "cluster"]
-        await trio.run_process([*command, "move", "a", "two", "--data", postgres_url], capture_stdout=True)
+        assert (await command("cluster", "move", "a", "two", "--data", postgres_url)).returncode == 0
         moved = await agreed([one, two], LABELS[2], lambda rows: len(rows) == 1)
         [(space, term, before, after, _, why)] = moved
         assert (space, before, after, why) == ("a", "one", "two", "moved")
-        done = await trio.run_process([*command, "status", "--data", postgres_url], capture_stdout=True)
-        assert f"term {term!r}, after one (moved)" in done.stdout.decode()
+        assert f"term {term!r}, after one (moved)" in await status(postgres_url)
 
         async with dataspace.connect(one.url, space="system") as system, AsyncExitStack() as held:
             seen = [await held.enter_async_context(system.observe(pattern, quiet=True)) for pattern in LABELS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Broken
 from index.values.values import Map
-from tests.server.processes import DaemonProcess, running
+from tests.server.processes import DaemonProcess, command, running
 
 pytestmark = pytest.mark.slow
 
@@ -101,14 +100,9 @@ def pair(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def move(daemons: list[DaemonProcess], space: str, successor: str) -> None:
-    done = await trio.run_process(
-        [sys.executable, "-m", "dataspace", "cluster", "move", space, successor, "--data", daemons[0].place],
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert f"space {space}  led by {successor} at " in done.stdout.decode()
+    done = await command("cluster", "move", space, successor, "--data", daemons[0].place)
+    assert done.returncode == 0, done.stderr
+    assert f"space {space}  led by {successor} at " in done.stdout
 
 
 async def test_a_space_moves_there_and_back_and_only_it(pair: list[DaemonProcess]) -> None:

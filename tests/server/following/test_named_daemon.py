@@ -7,7 +7,6 @@ sent on to the leader.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from server.sessions.requests import Unread, Unwritten
 from tests.conformance.test_javascript_live import run
 from tests.routes import ROUTES
 from tests.server.following.test_lag import got, patient
+from tests.server.processes import command
 
 SOON: Final = 60.0
 OF_DAEMON: Final = sorted(verb for verb, row in VERBS.items() if row.subject is Subject.DAEMON)
@@ -235,16 +235,12 @@ async def _by_commands(named: Named, tmp_path: Path) -> None:
 
 
 async def _by_top(named: Named, tmp_path: Path) -> None:
-    done = await trio.run_process([*_COMMAND, "top", "--count", "1", "--url", named.url], capture_stdout=True)
-    assert done.returncode == 0
+    assert (await command("top", "--count", "1", "--url", named.url)).returncode == 0
 
 
 async def _at_the_prompt(named: Named, tmp_path: Path) -> None:
     lines = [*(["send moved()"] if named.moves else []), "status", "sessions", "sessions end 1", "drain"]
-    done = await trio.run_process(
-        [*_COMMAND, "shell", "--url", named.url], stdin="\n".join(lines).encode(), capture_stdout=True
-    )
-    assert done.returncode == 0
+    assert (await command("shell", "--url", named.url, said="\n".join(lines))).returncode == 0
 
 
 async def _by_javascript(named: Named, tmp_path: Path) -> None:
@@ -264,7 +260,6 @@ async def _by_http(named: Named, tmp_path: Path) -> None:
     assert (await got(named.web, "/v1/status"))[0] == 200
 
 
-_COMMAND: Final = (sys.executable, "-m", "dataspace")
 CLIENTS: Final[dict[str, Callable[[Named, Path], Awaitable[None]]]] = {
     "trio": _by_trio,
     "asyncio": _by_asyncio,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ import trio
 
 import dataspace
 from dataspace.errors import Broken, Unreachable
-from tests.server.processes import DaemonProcess, running
+from tests.server.processes import DaemonProcess, command, running
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +69,7 @@ async def test_the_term_rises_with_each_start_of_a_daemon_and_a_copy_goes_on(
                 assert resource.write(last) and not resource.write(before)
                 await trio.to_thread.run_sync(end)
         words = ["log", "copy", "--from", one.place, "--to", postgres_url]
-        await trio.run_process([sys.executable, "-m", "dataspace", *words], capture_stdout=True)
+        assert (await command(*words)).returncode == 0
         other = daemon(postgres_url, tmp_path / "daemon.toml")
         with running(other):
             assert resource.write(await hosted_in([other], last))
