@@ -24,11 +24,11 @@ from tests.server.processes import DaemonProcess
 
 ALONE = pytest.mark.torture(long=True)
 LONG = "TORTURE_ROUNDS" in os.environ
-OBSERVERS = 300
-MESSAGES = 4_641 if LONG else 900
+OBSERVERS = 300 if LONG else 150
+MESSAGES = 4_641 if LONG else 600
 SIZE = 400_000
 REPLAYS = 90
-PAST = 300 if LONG else 100
+PAST = 300 if LONG else 50
 """Messages in the log that the replays begin with."""
 
 MEMORY = 300 << 20
