@@ -269,13 +269,14 @@ DEPTHS = {"sqlite": 2, "memory": 3, "postgres": 2}
 THOROUGH = "TORTURE_ROUNDS" in os.environ
 SHARES = {
     "sqlite": slice(None),
-    "memory": slice(None, None, None if THOROUGH else 4),
+    "memory": slice(None, None, None if THOROUGH else 7),
     "postgres": slice(2, None, 7),
 }
 """Which of the lives a home has."""
 LIVES = {"sqlite": 20, "memory": 20, "postgres": 2}
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("size", [1, READ_BYTES])
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_every_short_life_is_followed(
