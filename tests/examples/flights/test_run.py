@@ -189,7 +189,7 @@ async def spark_figures_equal(
     assert not different
 
 
-@pytest.mark.torture
+@pytest.mark.torture(long=True)  # as is the daemon of the test below
 @pytest.mark.parametrize("seed", range(ROUNDS))
 async def test_the_daemon_is_killed_between_acceptances(
     spark: SparkSession, tmp_path: Path, flights: list[Flight], seed: int
@@ -206,7 +206,7 @@ async def test_the_daemon_is_killed_between_acceptances(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(ROUNDS))
-async def test_the_replay_is_killed_and_goes_on(
+async def test_the_replay_is_killed_and_goes_on_and_then_the_daemon_is_killed(
     spark: SparkSession, tmp_path: Path, flights: list[Flight], three_days: Path, seed: int
 ) -> None:
     with Daemon(tmp_path) as daemon:
@@ -218,8 +218,9 @@ async def test_the_replay_is_killed_and_goes_on(
                         if change.epoch > 20 + random.Random(seed).randrange(300):
                             break
                 program.kill()
-            report = Report()
+            report = KillingReport(daemon, after=random.Random(seed).randrange(500, 4500))
             epoch = await replay(daemon.url, flights, report)
             await count(spark, daemon, tmp_path, epoch, streams)
         await spark_figures_equal(spark, daemon, tmp_path, flights)
+    assert report.kills == 1
     assert 0 < report.sent < report.replayed
