@@ -16,7 +16,7 @@ from tests.test_imports import arrows
 BUDGETS: Final = """
 core     43805  index/ dataspace/ relay/ server/
 groups    3838  relay/groups/ server/groups/
-topics    4121  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
+topics    4125  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4208  relay/archive/ relay/objects/ server/archiving/
 cluster   3075  relay/store/postgres/ server/cluster/
 hosting   3297  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py

@@ -192,9 +192,13 @@ class JournalReader(StoreReader[TopicTables]):
     def first_step(self, slot: int) -> int:
         """Returns the position of the oldest step that is here, or of the next one; O(1)."""
         chain = self._chain(slot)
-        for segment in chain.walk(chain.first, limit=1):
-            return segment.first
-        return chain.epoch + 1
+        while True:
+            first = chain.first
+            try:
+                return next((each.first for each in chain.walk(first, limit=1)), chain.epoch + 1)
+            except Refused:
+                if chain.first == first:  # else it was deleted while this thread read it
+                    raise
 
 
 @dataclass(frozen=True, slots=True)

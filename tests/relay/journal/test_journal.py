@@ -466,6 +466,25 @@ def test_an_altered_number_misleads_no_search(column: str, value: int, tmp_path:
         assert writer.damages_of(1)
 
 
+def test_a_first_step_that_is_deleted_while_it_is_read_is_not_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer trims a topic in a thread of its own, beside those that read."""
+    _fill(tmp_path)
+    _one_by_one(tmp_path)
+    with closing(Journal.open(tmp_path)) as journal:
+        chain, fetch = journal._chain(1), journal._tables.fetch
+        second = next(chain.walk(chain.first + 1, limit=1)).first
+
+        def fetched(*args: int) -> object:
+            chain.first += chain.first == args[0]
+            return fetch(*args)
+
+        monkeypatch.setattr(journal._tables, "fetch", fetched)
+        first = chain.first
+        assert journal.first_step(1) == second and chain.first == first + 1
+
+
 def test_compaction_joins_segments_and_changes_no_answer(tmp_path: Path) -> None:
     _fill(tmp_path)
     _one_by_one(tmp_path)
