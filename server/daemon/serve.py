@@ -88,7 +88,7 @@ async def serve(
                 if ending.is_set() or before.is_drained:
                     logger.warning("%s, while this daemon ends", reason)
                     ending.set()
-                    if not began:
+                    if not before.has_started:
                         task_status.started([])
                     return
                 if not began and failures is reason:
@@ -103,7 +103,7 @@ async def serve(
                 began, task_status = True, trio.TASK_STATUS_IGNORED
                 config = replace(config, listen=before.bound or config.listen)  # the same free ports again
             except _EndedError:
-                if not began:
+                if not before.has_started:
                     task_status.started([])
                 return
             else:
@@ -137,6 +137,8 @@ class _Before:
     """Set when the daemon is to end."""
     home: Home | None = None
     bound: tuple[str, ...] = ()
+    has_started: bool = False
+    """True once it was said where it listens."""
     is_drained: bool = False
     """True once the daemon is to end, so that it takes no other role."""
 
@@ -304,6 +306,7 @@ async def _run(
                 if reread is not None:
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
                 daemon.readiness.begin()
+                before.has_started = True
                 task_status.started([*daemon.addresses, *([] if admin is None else [admin.address.http])])
                 daemon.peers.start_soon(_end_when, daemon, before.ending)
                 await daemon.draining.wanted.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -198,3 +199,19 @@ async def test_without_another_daemon_busy_clients_have_their_time(
             await trio.sleep(3)
             assert only.process.poll() is None
         assert await trio.to_thread.run_sync(only.wait) == 0
+
+
+async def test_a_leader_that_is_told_to_end_when_its_lease_is_over_ends_in_order(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped meanwhile, so that both reach it at one moment."""
+    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "1s")
+    leader, other = DaemonProcess(postgres_url), DaemonProcess(postgres_url)
+    with running(leader, other), trio.fail_after(SOON):
+        leader.process.send_signal(signal.SIGSTOP)
+        async with dataspace.connect([leader.url, other.url], owner="o") as space:
+            await space.assert_(Record("led", "by the other"))
+        leader.process.send_signal(signal.SIGTERM)
+        leader.process.send_signal(signal.SIGCONT)
+        assert await trio.to_thread.run_sync(leader.wait) == 0, leader.errors
+        assert "Traceback" not in leader.errors
