@@ -101,6 +101,9 @@ class Home(Protocol):
     def durability(self) -> str:
         """Returns in words what a failover of the database may lose; empty where there is no database."""
 
+    def level(self) -> int:
+        """Returns the level of features in force here (``relay/store/levels.py``)."""
+
     def sizes(self, space: str) -> dict[str, int]:
         """Returns the bytes on disk of a space by part; may wait for a disk, but for no database."""
 

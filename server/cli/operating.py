@@ -395,6 +395,14 @@ no other daemon lives. With exit code 1 it stays drained, but has not handed ove
         epilog="It is given spaces as before it was drained: those that prefer it, its share of those that"
                " are free, and others that are spared.",
     ),
+    Command("cluster upgrade", "allow features that earlier versions do not know, once no daemon is older",
+        "cluster.commands:cluster_upgrade",
+        (
+            option("--data ADDRESS", "the store: postgresql://HOST/DB?schema=NAME", type=a.place),
+        ),
+        is_client=False,
+        epilog="It is the last step of an upgrade: earlier versions cannot use the store afterwards.",
+    ),
     Command("drain", "end a daemon: no new sessions, then the end when all have gone",
         "cli.once.sessions:drain",
         (

@@ -39,7 +39,7 @@ def cluster_status(args: argparse.Namespace) -> int:
     """
     from server.cluster.database.reading import seen  # psycopg is loaded where it is used
 
-    members, daemons, spaces, durability = seen(_address(args))
+    members, daemons, spaces, level, durability = seen(_address(args))
     living = [each for each in daemons if each.left > 0]
     gone = [each for each in daemons if each.left <= 0]
     commands = [each for each in members if each.left > 0 and not each.url]
@@ -51,6 +51,7 @@ def cluster_status(args: argparse.Namespace) -> int:
                     "gone": [each._asdict() for each in gone],
                     "commands": [each._asdict() for each in commands],
                     "spaces": [each._asdict() for each in spaces],
+                    "level": level,
                     "durability": durability.words,
                 }
             )
@@ -66,6 +67,9 @@ def cluster_status(args: argparse.Namespace) -> int:
             write(f"{each.name}  without an address for clients, lease {each.left:.1f} s")
         for space in spaces:
             write(_leader(space))
+        known = min([each.level for each in living], default=level)
+        more = f", all daemons know level {known}: dataspace cluster upgrade" if known > level else ""
+        write(f"features: level {level}{more}")
         write(f"durability: {durability.words}")
     return 0 if all(each.left > 0 for each in spaces) else 1
 
@@ -208,6 +212,14 @@ def _asking(args: argparse.Namespace) -> Iterator[Callable[..., Map | None]]:
         return answer
 
     yield asked
+
+
+def cluster_upgrade(args: argparse.Namespace) -> int:
+    """Raises the level of features of a store, once all of its daemons know the latest."""
+    from server.cluster.database.reading import upgrade  # as above
+
+    write(f"features: level {upgrade(_address(args))}")
+    return 0
 
 
 def _address(args: argparse.Namespace) -> StoreAddress:

@@ -192,6 +192,11 @@ class HostedSpace:
         assert not self.role.leads
         return self.role
 
+    @property
+    def level(self) -> int:
+        """The level of features in force (``relay/store/levels.py``)."""
+        return self._daemon.home.level()
+
     def check_leads(self) -> None:
         """Raises as ``leading`` if no turn is made here."""
         if not self.role.leads:

@@ -21,6 +21,7 @@ import psycopg
 
 from dataspace.version import __version__
 from relay.store.errors import LogAway, LogFailed
+from relay.store.levels import LATEST, check_known
 from relay.store.postgres.database import Database, shut_down
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.fenced import Fence
@@ -29,10 +30,14 @@ LOCK_SECONDS: Final = 0.5
 """How long a take-over waits for a commit under way before it ends the connection that holds it up."""
 
 _JOIN: Final = """
-INSERT INTO {s}.members (nonce, name, url, web, version, config, beat, until) VALUES (
-    %(nonce)s, %(name)s, %(url)s, %(web)s, %(version)s, %(config)b, 0,
-    clock_timestamp() + make_interval(secs => %(lease)s)
-) ON CONFLICT DO NOTHING"""
+INSERT INTO {s}.members (nonce, name, url, web, version, config, beat, until, level)
+SELECT %(nonce)s, %(name)s, %(url)s, %(web)s, %(version)s, %(config)b, 0,
+    clock_timestamp() + make_interval(secs => %(lease)s), %(level)s
+FROM {s}.store WHERE level <= %(level)s FOR SHARE
+ON CONFLICT DO NOTHING"""
+"""It holds the row of the store, so that nobody raises the level meanwhile."""
+
+_LEVEL: Final = "SELECT level FROM {s}.store"
 _RENEW: Final = f"""
 WITH others AS (
     SELECT name, url, version, config FROM {{s}}.members
@@ -44,7 +49,7 @@ WHERE nonce = %(nonce)s AND until > clock_timestamp()
 RETURNING beat,
     ARRAY(SELECT url FROM others WHERE version = %(version)s AND config <> %(config)b ORDER BY url),
     ARRAY(SELECT url FROM others WHERE name = %(name)s ORDER BY url),
-    (extract(epoch FROM clock_timestamp()) * 1000000)::int8, {SETTINGS}
+    (extract(epoch FROM clock_timestamp()) * 1000000)::int8, (SELECT level FROM {{s}}.store), {SETTINGS}
 """
 _CONFIRM: Final = """
 SELECT pg_logical_emit_message(true, 'dataspace', '') FROM {s}.members
@@ -138,6 +143,8 @@ class Renewal(NamedTuple):
     """How long the lease lasts at least, on ``CLOCK_BOOTTIME``."""
     time: int
     """The database's clock, in microseconds since 1970."""
+    level: int
+    """The level of features in force in the store."""
     durability: Durability
 
 
@@ -208,13 +215,16 @@ class Membership(_Asking):
     def join(self) -> float:
         """Begins a lease under a new nonce; returns until when it lasts at least, on ``CLOCK_BOOTTIME``.
 
-        Raises ``LogAway`` for a database that has lost the row at once, as where it has failed over.
+        Raises ``LogAway`` for a database that has lost the row at once, as where it has failed over, and
+        ``LogDamaged`` for a store of a level that this program does not know.
         """
         self.nonce = uuid4()
         sent = clock_gettime(CLOCK_BOOTTIME)
         self._run(_JOIN, **self._said())
         numbers = self._run(_NUMBER, nonce=self.nonce)
         if not numbers:
+            ((level,),) = self._run(_LEVEL)
+            check_known(level, self._database.place)
             raise LogAway(f"{self._database.place}: this member joined, and is not there")
         ((self.number,),) = numbers
         self._run(_FORGET, kept=_KEPT_SECONDS)
@@ -226,8 +236,8 @@ class Membership(_Asking):
         rows = self._run(_RENEW, **self._said())
         if not rows:
             return None
-        beat, self.differing, self.namesakes, time, *settings = rows[0]
-        return Renewal(beat, sent + self.lease, time, Durability(*settings))
+        beat, self.differing, self.namesakes, time, level, *settings = rows[0]
+        return Renewal(beat, sent + self.lease, time, level, Durability(*settings))
 
     def _said(self) -> dict[str, object]:
         """What the row of this member has."""
@@ -240,6 +250,7 @@ class Membership(_Asking):
             "version": __version__,
             "config": profile.config,
             "lease": self.lease,
+            "level": LATEST,
         }
 
     def others(self) -> list[tuple[UUID, str]]:

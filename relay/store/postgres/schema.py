@@ -3,8 +3,8 @@
 Bodies, seals and chains have the same formats as in SQLite.  Every table has the number of its space; the
 journal of topics is a space without a name.
 
-    store       the version of these tables
-    members     the daemons that use the store, each with its lease
+    store       the version of these tables, and the level of features in force
+    members     the daemons that use the store, each with its lease and the highest level that it knows
     spaces      the spaces by name
     terms       who leads a space: the one row that each write holds while it commits; by name who
                 led it last, and before that, and why that changed
@@ -19,17 +19,19 @@ from typing import Any, Final
 from psycopg import Connection, errors
 
 from relay.store.errors import LogDamaged, LogFailed
+from relay.store.levels import FIRST, LATEST, check_known
 
 FORMAT: Final = 1
 
 TABLES: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
-CREATE TABLE {schema}.store (format int NOT NULL);
-INSERT INTO {schema}.store VALUES ({format});
+CREATE TABLE {schema}.store (format int NOT NULL, level int NOT NULL DEFAULT {first});
+INSERT INTO {schema}.store VALUES ({format}, {latest});
 CREATE TABLE {schema}.members (
     nonce uuid PRIMARY KEY, number int GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL, url text NOT NULL, web text NOT NULL, version text NOT NULL,
-    config bytea NOT NULL, beat bigint NOT NULL, until timestamptz NOT NULL
+    config bytea NOT NULL, beat bigint NOT NULL, until timestamptz NOT NULL,
+    level int NOT NULL DEFAULT {first}
 ) WITH (fillfactor = 20);
 CREATE TABLE {schema}.spaces (
     space int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, touched bigint NOT NULL
@@ -84,7 +86,22 @@ CREATE TABLE {schema}.handovers (
 """
 """What a store lacks that was made by an earlier version, whose daemons go on beside it."""
 
-HAS: Final = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = %s"
+LEVELS: Final = """
+ALTER TABLE {schema}.members ADD COLUMN IF NOT EXISTS level int NOT NULL DEFAULT {first};
+ALTER TABLE {schema}.store ADD COLUMN IF NOT EXISTS level int NOT NULL DEFAULT {first};
+"""
+"""What tables lack that were made before there were levels; daemons from before go on with it."""
+
+LEVEL: Final = f"coalesce((to_jsonb(t) ->> 'level')::int, {FIRST})"
+"""The level in a row ``t`` of tables that may lack it."""
+
+STATED: Final = f"SELECT format, {LEVEL} FROM {{s}}.store AS t"
+
+HAS: Final = """
+SELECT count(*) FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_class AS c ON a.attrelid = c.oid
+JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid
+WHERE n.nspname = %s AND c.relname = %s AND a.attname = %s
+"""
 
 _LOCK: Final = 0x6461_7461_7370_6163
 """Two daemons that make the tables at one moment do so one after the other."""
@@ -98,18 +115,24 @@ def quoted(name: str) -> str:
 
 def prepare(connection: Connection[Any], schema: str, place: str) -> None:
     """Makes the tables where there are none; ``LogDamaged`` for tables of another version."""
-    for table, statements in (("store", TABLES), ("handovers", ADDED)):
-        if not _has(connection, schema, table):
+    for table, column, statements in (
+        ("store", "format", TABLES),
+        ("handovers", "space", ADDED),
+        ("store", "level", LEVELS),
+    ):
+        if not _has(connection, schema, table, column):
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-                if not _has(connection, schema, table):
-                    connection.execute(statements.format(schema=quoted(schema), format=FORMAT))
+                if not _has(connection, schema, table, column):
+                    names = {"schema": quoted(schema), "format": FORMAT, "first": FIRST, "latest": LATEST}
+                    connection.execute(statements.format(**names))
         check(connection, schema, place)
 
 
 def check(connection: Connection[Any], schema: str, place: str) -> None:
-    """Raises ``LogDamaged`` for tables of another version, ``LogFailed`` where there are none."""
-    question = f"SELECT format FROM {quoted(schema)}.store"
+    """Raises ``LogDamaged`` for tables of another version or a level that is not known, ``LogFailed`` where
+    there are none."""
+    question = STATED.replace("{s}", quoted(schema))
     try:
         found = connection.execute(question).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
@@ -119,8 +142,9 @@ def check(connection: Connection[Any], schema: str, place: str) -> None:
             f"the tables in {place} have version {found and found[0]}, this program has {FORMAT}; "
             "UPGRADE.md says which version reads them"
         )
+    check_known(found[1], place)
 
 
-def _has(connection: Connection[Any], schema: str, table: str) -> bool:
+def _has(connection: Connection[Any], schema: str, table: str, column: str) -> bool:
     # Not ``to_regclass``: after the wait for the lock it still answers as before.
-    return connection.execute(HAS, (schema, table)).fetchone() == (1,)
+    return connection.execute(HAS, (schema, table, column)).fetchone() == (1,)

@@ -9,6 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from relay.store.levels import FIRST as FIRST_LEVEL
+from relay.store.postgres.schema import LEVEL
+
 if TYPE_CHECKING:
     from relay.store.postgres.daemons import StoreNoted
     from relay.store.postgres.database import Database
@@ -51,6 +54,8 @@ class MemberSeen(NamedTuple):
     """Its connections, as it said last; None if it is gone, or of an earlier version."""
     lag: Mapping[str, Sequence[int]] | None = None
     """How far it is behind in each space that it follows, in epochs and milliseconds; likewise."""
+    level: int = FIRST_LEVEL
+    """The highest level of features that it knows."""
 
 
 class SpaceSeen(NamedTuple):
@@ -75,10 +80,10 @@ class SpaceSeen(NamedTuple):
     None until the term serves."""
 
 
-_MEMBERS: Final = """
+_MEMBERS: Final = f"""
 SELECT name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8,
-    encode(config, 'hex'), extract(epoch FROM until)::float8
-FROM {s}.members WHERE until > clock_timestamp() - interval '1 day' ORDER BY name, number DESC
+    encode(config, 'hex'), extract(epoch FROM until)::float8, {LEVEL}
+FROM {{s}}.members AS t WHERE until > clock_timestamp() - interval '1 day' ORDER BY name, number DESC
 """
 _SPACES: Final = """
 SELECT s.name, t.term, m.name, m.url,
@@ -91,7 +96,7 @@ WHERE s.name <> '' ORDER BY s.name
 
 def members_of(database: Database) -> list[MemberSeen]:
     """Returns each run of a daemon of a store, by name, of one name the latest first; raises as ``rows``."""
-    return [MemberSeen(*row) for row in database.rows(_MEMBERS, {})]
+    return [MemberSeen(*row, level=level) for *row, level in database.rows(_MEMBERS, {})]
 
 
 def latest_of(members: Sequence[MemberSeen]) -> list[MemberSeen]:

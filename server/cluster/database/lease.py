@@ -17,6 +17,7 @@ from time import CLOCK_BOOTTIME, clock_gettime, time_ns
 from typing import TYPE_CHECKING, Final
 
 from relay.store.errors import LogFailed
+from relay.store.levels import FIRST
 
 if TYPE_CHECKING:
     from relay.store.postgres.durability import Durability
@@ -80,6 +81,8 @@ class MemberLease:
         self.late: int = 0 if before is None else before.late
         """How often the last third of a lease had begun before it was renewed: another daemon nearly led."""
         self._is_late = False
+        self.level: int = FIRST if before is None else before.level
+        """The level of features in force in the store."""
 
     def begin(self) -> None:
         """Joins, and renews from now on."""
@@ -158,6 +161,9 @@ class MemberLease:
         self._unconfirmed.set()
         self._correct(asked, wall(), renewal.time)
         self._note(renewal.durability)
+        if renewal.level != self.level:
+            self.level = renewal.level
+            logger.info("the store has features of level %d", self.level)
         return True
 
     def _confirm(self) -> None:

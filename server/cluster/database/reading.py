@@ -12,11 +12,13 @@ from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
 from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
+from relay.store.levels import LATEST
 from relay.store.ports import TopicTables
 from relay.store.postgres.daemons import noted_of
 from relay.store.postgres.database import Database
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.members import SpaceTerms
+from relay.store.postgres.schema import STATED
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from server.cluster.database.cluster_state import (
@@ -77,6 +79,8 @@ class StoreSeen(NamedTuple):
     daemons: list[MemberSeen]
     """The daemons by name, also those that are gone."""
     spaces: list[SpaceSeen]
+    level: int
+    """The level of features in force."""
     durability: Durability
 
 
@@ -119,6 +123,29 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
             sleep(LOOK_SECONDS)
 
 
+def upgrade(address: StoreAddress) -> int:
+    """Raises the level of a store to the latest one that this program knows, and returns it; never lowers it.
+
+    Raises ``UsageError`` while a daemon lives that knows less.
+    """
+    with closing(Database(address)) as database:
+        database.prepare()
+        with database.translated("upgrade"), database.connect(writes=True) as connection:
+            with connection.transaction():
+                # A daemon joins before this, and is seen, or finds the new level.
+                connection.execute(database.statement("SELECT FROM {s}.store FOR UPDATE"))
+                for each in members_of(database):
+                    if each.left > 0 and each.level < LATEST:
+                        raise UsageError(
+                            f"{each.name} at {each.url or 'no address'} knows features up to level"
+                            f" {each.level}, this program up to level {LATEST}: upgrade that daemon first"
+                        )
+                connection.execute(
+                    database.statement("UPDATE {s}.store SET level = greatest(level, %s)"), (LATEST,)
+                )
+    return LATEST
+
+
 def seen(address: StoreAddress) -> StoreSeen:
     """Returns the state of a store; ``LogFailed`` if it cannot be read."""
     with _opened(address) as database:
@@ -127,5 +154,6 @@ def seen(address: StoreAddress) -> StoreSeen:
             members,
             with_notes(latest_of(members), noted),
             spaces_of(database, noted),
+            database.rows(STATED, {})[0][1],
             Durability(*database.rows(f"SELECT {SETTINGS}", {})[0]),
         )

@@ -31,7 +31,7 @@ from relay.journal.followed import FollowedJournal
 from relay.journal.journal import Journal
 from relay.log.log import Log
 from relay.space_registers import space_registers
-from relay.store.errors import LogAway, LogFailed, closed_on_failure
+from relay.store.errors import LogAway, LogDamaged, LogFailed, closed_on_failure
 from relay.store.postgres.daemons import DaemonNotes, noted_of
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
@@ -136,6 +136,8 @@ class StoreHome:
         """When a space may go to a member that leads fewer, at the earliest."""
         self._moved_here: set[str] = set()
         """The spaces that another member handed over to this one."""
+        self._refusal: LogDamaged | None = None
+        """Why the store does not take this daemon as a member again: it has a later level by now."""
         self._is_retired = False
         """True once this daemon is to end, so that it becomes no member again."""
         self._successors: dict[str, str] = {}
@@ -183,6 +185,8 @@ class StoreHome:
 
     async def _keep_leading(self) -> None:
         while self._lease.left > 0 or not self._fences:
+            if self._refusal is not None:
+                raise self._refusal
             if self._lease.left <= 0:  # a question may wait for ever, and a daemon that ends for it
                 self._database.interrupt()
             await trio.sleep(max(self._lease.left, LEAVE_SECONDS if not self._fences else 0.01))
@@ -211,6 +215,9 @@ class StoreHome:
     def durability(self) -> str:
         found = self._lease.durability
         return "" if found is None else found.words
+
+    def level(self) -> int:
+        return self._lease.level
 
     def sizes(self, space: str) -> dict[str, int]:
         """Returns the bytes as they were measured last."""
@@ -364,7 +371,10 @@ class StoreHome:
     def renewed_standings(self) -> dict[str, Standing]:
         """Returns who leads each space, after it has begun a lease where the last one has run out."""
         with self._taking:
-            self._renew()
+            try:
+                self._renew()
+            except LogDamaged as refusal:
+                self._refusal = refusal  # ``keep`` ends the daemon; the caller is kept up as long as it runs
         return self.standings()
 
     @property

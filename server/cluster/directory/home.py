@@ -18,6 +18,7 @@ from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.space_registers import space_registers
+from relay.store.levels import LATEST
 from relay.store.lock import DataInUse, DataUnusable, followed, locked
 from relay.store.sqlite.staged import SqliteStaged
 from relay.store.sqlite.storage import file_bytes, has_tables
@@ -143,6 +144,9 @@ class DirectoryHome:
 
     def durability(self) -> str:
         return ""
+
+    def level(self) -> int:
+        return LATEST
 
     def sizes(self, space: str) -> dict[str, int]:
         found: dict[str, int] = {}

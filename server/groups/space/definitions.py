@@ -21,7 +21,7 @@ from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item, is_dea
 from relay.log.notes import Note
 from relay.topics.steps import StepLog
 from server.config.rights import Permit
-from server.groups.space.group import OWNER, WorkGroup, check_disk, defining, stated
+from server.groups.space.group import OWNER, WorkGroup, check_disk, check_options, defining, stated
 from server.groups.space.groups import SpaceGroups
 from server.groups.space.settling import check_source
 from server.owners.accounts import Account
@@ -98,6 +98,7 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account |
     if account is not None:
         account.check("groups")
     chosen = chosen_by(options)
+    check_options(groups.hosted, chosen)
     names = capture_names(pattern)
     for option, name in (("key", chosen.key), ("priority", chosen.priority)):
         if name is not None and name not in names:
@@ -286,6 +287,7 @@ async def alter(
         if groups.by_name.get(group.name) is not group:
             raise Refused("no-group", f"group {group.name!r} was deleted meanwhile")
         if (options := change(group.options)) != group.options:
+            check_options(hosted, options, group.options)
             groups.redefine(group, options)
             groups.deliver()
         epoch = hosted.space.epoch

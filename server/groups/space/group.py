@@ -22,6 +22,7 @@ from relay.groups.core import GroupCore
 from relay.groups.members import ALWAYS, LEVELS, USUAL, GroupMember, GroupOptions, JobDelivery
 from relay.groups.memory import ItemMemory, item_bytes
 from relay.groups.state import At, GroupState, Item, is_dead, whole_before
+from relay.store.levels import GROUP_OPTIONS, PARKED_JOBS, check_level
 from relay.topics.steps import StepLog
 from server.spaces.space import HostedSpace
 
@@ -272,8 +273,13 @@ class WorkGroup:
             or core.size >= WINDOW_BYTES // 2
             or self.room <= core.held
         )
-        if half:
+        if half and self._parks:
             self.park_at_once(item)
+
+    @property
+    def _parks(self) -> bool:
+        """True if each daemon of the store reads what a snapshot has of parked items."""
+        return self._hosted.level >= PARKED_JOBS
 
     def park_at_once(self, item: Item) -> bool:
         """Leaves the place of an item alone in memory, if that may be; returns whether it may."""
@@ -288,7 +294,7 @@ class WorkGroup:
         and left it less memory."""
         core = self.core
         is_over = core.has_ready or core.out or core.postponed == self.unparked
-        return not is_over and core.may_park_any and self.is_full
+        return not is_over and core.may_park_any and self._parks and self.is_full
 
     @property
     def wants_values(self) -> bool:
@@ -347,6 +353,14 @@ def stated(options: GroupOptions) -> Map:
     """Returns options as a definition has them: of those that not each group has, what is not as usual."""
     usual, values = asdict(USUAL), asdict(options)
     return Map({name: value for name, value in values.items() if name in ALWAYS or value != usual[name]})
+
+
+def check_options(hosted: HostedSpace, options: GroupOptions, before: GroupOptions = USUAL) -> None:
+    """Raises ``Refused`` for new options that an older daemon of the store would pass over."""
+    had, has = asdict(before), asdict(options)
+    if later := [name for name in has if has[name] != had[name] and name not in {*ALWAYS, "topic"}]:
+        named = {"backoffs": "a list of backoff"}.get(later[0], later[0])
+        check_level(hosted.level, GROUP_OPTIONS, f"{named} of a group")
 
 
 def redefine(hosted: HostedSpace, group: WorkGroup, options: GroupOptions) -> None:

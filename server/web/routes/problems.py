@@ -43,6 +43,7 @@ STATUS: Final = {
     "stalled": 408,
     "closed": 409,
     "group-differs": 409,
+    "level": 409,
     "group-failed": 503,
     "not-yours": 409,
     "out-of-order": 409,

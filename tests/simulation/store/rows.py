@@ -15,6 +15,7 @@ from uuid import UUID
 import psycopg
 
 from relay.store.header import SEAL
+from relay.store.levels import LATEST
 from relay.store.ports import KEY_BITS
 from relay.store.postgres import fenced, members, schema, sizes, staged, tables, topics
 from relay.store.postgres.tables import NAMES, OF_SPACE
@@ -178,7 +179,7 @@ def _look(content: Content, v: Values) -> list[Row]:
 
 
 READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
-    "SELECT format FROM {s}.store": lambda _content, _v: [(schema.FORMAT,)],
+    schema.STATED: lambda _content, _v: [(schema.FORMAT, LATEST)],
     schema.HAS: lambda *_: [(1,)],
     tables.ENDS: _ends,
     f"SELECT checksum {OF_SPACE} AND segment = %(segment)s": lambda c, v: [row[7:8] for row in _one(c, v)],
@@ -471,7 +472,8 @@ def _renew(content: Content, v: Values, now: float, _number: int) -> Answer:
     renewed = (
         *row[:URL], v["url"], v["web"], row[VERSION], v["config"], row[BEAT] + 1, now + v["lease"],
     )  # fmt: skip
-    answer = (row[BEAT] + 1, sorted(differing), sorted(namesakes), round(now * 1_000_000), *SETTINGS)
+    time = round(now * 1_000_000)
+    answer = (row[BEAT] + 1, sorted(differing), sorted(namesakes), time, LATEST, *SETTINGS)
     return [answer], [("members", v["nonce"], renewed)]
 
 
@@ -544,7 +546,7 @@ def _give_up(content: Content, v: Values, _now: float, _number: int) -> Answer:
 def _members_seen(content: Content, _v: Values, now: float, _number: int) -> Answer:
     rows = [row for row in content["members"].values() if row[UNTIL] > now - 86_400]
     rows.sort(key=lambda row: (row[NAME], -row[UNTIL]))
-    return [(*row[NAME:CONFIG], row[UNTIL] - now, row[CONFIG].hex()) for row in rows], []
+    return [(*row[NAME:CONFIG], row[UNTIL] - now, row[CONFIG].hex(), row[UNTIL], LATEST) for row in rows], []
 
 
 def _spaces_seen(content: Content, _v: Values, now: float, _number: int) -> Answer:
