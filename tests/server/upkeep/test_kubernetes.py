@@ -142,12 +142,17 @@ class PodDaemon:
 
     def run(self, words: list[str]) -> int:
         """Runs a command of the manifest, which may wait for the end of the daemon."""
+        words = [each.replace("sleep 25", "true") for each in words]
+        return self.popen(words).wait(SOON)
+
+    def popen(self, words: list[str]) -> subprocess.Popen[bytes]:
+        """Starts a command of the manifest."""
         program = shlex.join([sys.executable, "-m", "dataspace"])
         if words[0] == "dataspace":
             words = ["sh", "-c", shlex.join(words)]
-        words = [each.replace("dataspace ", f"{program} ", 1).replace("sleep 25", "true") for each in words]
+        words = [each.replace("dataspace ", f"{program} ", 1) for each in words]
         words = [each.replace(":7377", f":{self.plain}") for each in words]
-        return subprocess.run(words, timeout=SOON, stdout=subprocess.DEVNULL).returncode
+        return subprocess.Popen(words, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
