@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 DONE: Final = "<<done>>"
-PATIENCE: Final = 60.0
+PATIENCE: Final = 180.0
 """Seconds after which what was not printed is missing."""
 
 QUIET: Final = 3.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import sys
 from contextlib import ExitStack
@@ -100,13 +101,14 @@ class Stage:
         return kept | own
 
     def programs(self) -> Path:
-        """Returns a folder with ``dataspace`` and ``python``, those that run this test."""
+        """Returns a folder with ``dataspace`` and ``python`` as they run this test, and ``rolling.sh``."""
         folder = self.folder / ".programs"
         folder.mkdir(exist_ok=True)
         for name, words in (("dataspace", " -m dataspace"), ("python", "")):
             program = folder / name
             program.write_text(f'#!/bin/sh\nexec "{sys.executable}"{words} "$@"\n')
             program.chmod(0o755)
+        shutil.copy(TOP / "server" / "deploy" / "rolling.sh", folder)
         return folder
 
     def hidden(self, text: str) -> str:
