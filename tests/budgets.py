@@ -14,16 +14,16 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     43805  index/ dataspace/ relay/ server/
-groups    3838  relay/groups/ server/groups/
+core     43836  index/ dataspace/ relay/ server/
+groups    3848  relay/groups/ server/groups/
 topics    4125  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4208  relay/archive/ relay/objects/ server/archiving/
-cluster   3075  relay/store/postgres/ server/cluster/
+cluster   3139  relay/store/postgres/ server/cluster/
 hosting   3297  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1338  relay/backup/ server/copies/
 turns     1339  server/turns/ server/spaces/turns/ server/owners/publishers.py
-web       2753  server/web/ server/cli/once/inspector.py
+web       2754  server/web/ server/cli/once/inspector.py
 streams   2792  dataspace/streams/
 flows     1911  dataspace/flows/
 spark     4551  relay/spark/ dataspace/spark/
