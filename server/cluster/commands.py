@@ -177,7 +177,7 @@ def cluster_resume(args: argparse.Namespace) -> int:
 def _names(role: Map) -> tuple[str, ...]:
     """Returns the spaces that a daemon leads."""
     names: Any = role["leads"]
-    return names
+    return tuple(names)
 
 
 def _led(role: Map) -> dict[str, Any]:

@@ -96,7 +96,7 @@ WHERE s.name <> '' ORDER BY s.name
 
 def members_of(database: Database) -> list[MemberSeen]:
     """Returns each run of a daemon of a store, by name, of one name the latest first; raises as ``rows``."""
-    return [MemberSeen(*row, level=level) for *row, level in database.rows(_MEMBERS, {})]
+    return [MemberSeen(*row)._replace(level=level) for *row, level in database.rows(_MEMBERS, {})]
 
 
 def latest_of(members: Sequence[MemberSeen]) -> list[MemberSeen]:

@@ -113,7 +113,7 @@ class StoreHome:
         self._member: Final = Membership(
             self._database, Profile(cluster.name or own_name(), config=digest(config)), cluster.lease
         )
-        self.places: Final = SeenPlaces(cluster.state) if before is None else before.places
+        self.places: Final[SeenPlaces] = SeenPlaces(cluster.state) if before is None else before.places
         self._accept_damage: Final = config.accept_damage
         lease = None if before is None else before.lease
         self._lease = MemberLease(self._member, Confirmations(self._database), lease)

@@ -94,8 +94,8 @@ async def test_it_hands_over_all_stays_out_when_started_again_and_leads_once_res
         assert drained.code == 0, drained.err
         first, *lines = drained.out.splitlines()
         assert first == "one is drained"
-        moved = {line.split("  led by ")[0].removeprefix("space ") for line in lines}
-        assert {"a", "main"} <= moved, "b may have been spared before"
+        spaces = {line.split("  led by ")[0].removeprefix("space ") for line in lines}
+        assert {"a", "main"} <= spaces, "b may have been spared before"
         assert all("led by two, term " in line and line.endswith(" s without turns") for line in lines)
         assert await led(two) == dict.fromkeys(SPACES, "two")
         again = await cluster("drain", "one", "--url", f"{one.url},{two.url}")

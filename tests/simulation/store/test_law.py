@@ -151,6 +151,8 @@ def stage(leader: Leader, random: Random) -> object:
     return list(leader.staged.rows()), leader.staged.counts(), leader.staged.keys(b"\x01", b"\x03")
 
 
+NAMES: Final = ("leader", "one", "another")
+
 OPERATIONS: Final[dict[str, Callable[[Leader, Random], Any]]] = {
     "append": append,
     "append one": partial(append, most=1),
@@ -188,4 +190,3 @@ OPERATIONS: Final[dict[str, Callable[[Leader, Random], Any]]] = {
     "served": lambda leader, random: leader.notes.served(leader.space, random.randrange(9)),
     "noted": lambda leader, _: leader.noted(),
 }
-NAMES: Final = ("leader", "one", "another")
