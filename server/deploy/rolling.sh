@@ -4,9 +4,10 @@
 #     rolling.sh RESTART NAME=URL NAME=URL NAME=URL
 #
 # RESTART is a command that gets a name: it ends that daemon by SIGTERM, and has it started in the new version, as
-# `ssh NAME systemctl restart dataspace` does. $DATASPACE_TOKEN_FILE has a token with the right to inspect.
+# `ssh NAME systemctl restart dataspace` does. Before that the daemon is drained, and it is resumed once it is back.
+# $DATASPACE_TOKEN_FILE has a token with the rights to administer and to inspect.
 #
-# Always: the next daemon is restarted once the one before leads, or follows and is up to date.
+# Always: the next daemon is drained once the one before leads, or follows and is up to date.
 set -eu
 restart=$1
 shift
@@ -22,13 +23,16 @@ for each; do
     case $(role) in follows*) followers="$followers $each" ;; *) leaders="$leaders $each" ;; esac
 done
 for each in $followers $leaders; do
-    ask "${each#*=}"
+    name=${each%%=*} url=${each#*=}
+    ask "$url"
     before=$(run) tries=0
-    $restart "${each%%=*}"
-    until ask "${each#*=}" && is_back; do
+    dataspace cluster drain "$name" --url "$url" >/dev/null
+    $restart "$name"
+    until ask "$url" && is_back; do
         tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || { echo "${each%%=*} is not back" >&2; exit 1; }
+        [ "$tries" -lt 100 ] || { echo "$name is not back, and stays drained" >&2; exit 1; }
         sleep 0.1
     done
-    echo "${each%%=*} is back"
+    dataspace cluster resume "$name" --url "$url" >/dev/null
+    echo "$name is back"
 done

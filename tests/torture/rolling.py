@@ -21,7 +21,7 @@ import trio
 import dataspace
 from dataspace.errors import Broken, Refused, Unreachable
 from tests.server.processes import DaemonProcess
-from tests.torture.cluster_successions import ClusterSuccession
+from tests.torture.cluster_successions import NAMES, ClusterSuccession
 from tests.torture.successions import Strikes
 from tests.upgrade.older import OLDER
 
@@ -50,9 +50,13 @@ class RollingUpgrade(ClusterSuccession):
 
     async def _upgrade(self) -> bool:
         """Raises the level of the store, if no daemon is older; returns whether that could be."""
-        words = ["-m", "dataspace", "cluster", "upgrade", "--data", self._store]
+        return await self._ask("upgrade")
+
+    async def _ask(self, *words: str) -> bool:
+        """Runs a command about the cluster; returns whether it has succeeded."""
+        command = [sys.executable, "-m", "dataspace", "cluster", *words, "--data", self._store]
         run = partial(trio.run_process, capture_stdout=True, capture_stderr=True, check=False)
-        return (await run([sys.executable, *words])).returncode == 0
+        return (await run(command)).returncode == 0
 
     async def run_rounds(self, rounds: int) -> None:
         """Goes through rounds, with a client that measures how long it waits."""
@@ -71,14 +75,19 @@ class RollingUpgrade(ClusterSuccession):
                 await trio.sleep(0.005)
 
     async def restart_all(self) -> None:
-        """Restarts each daemon in the other version, as an operator does."""
+        """Restarts each daemon in the other version, as an operator does, who drains some before."""
         program = NEWER if self._daemons[0].program == OLDER else OLDER
         for each in self.random.sample(self._daemons, len(self._daemons)):
-            self._longest = 0.0
+            self._longest, name = 0.0, NAMES[self._daemons.index(each)]
+            is_drained = self.random.random() < 0.5
+            if is_drained:
+                assert await self._ask("drain", name)
             assert await trio.to_thread.run_sync(each.stop) == 0, each.errors
             each.program = program
             await trio.to_thread.run_sync(each.start)
             await self._up_to_date(each)
+            if is_drained:
+                assert await self._ask("resume", name)
             await self._accepts()
             if OLDER in [other.program for other in self._daemons]:
                 assert not await self._upgrade()
