@@ -141,7 +141,11 @@ KINDS: dict[str, tuple[int, *tuple[MergeRules, ...]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+LATER = {"merged": pytest.mark.torture(long=True)}
+"""What the quick form leaves out: there what is merged is clustered as well."""
+
+
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=LATER.get(each, ())) for each in KINDS])
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     made = Kept(tmp_path_factory.mktemp("kept"), *KINDS[request.param])
     yield made
@@ -197,7 +201,8 @@ def test_rows_are_those_of_the_log(kept: Kept, pattern: str) -> None:
     assert read(kept, whole, 1, 7, count=2) == told(kept.log, whole, 1, 7)
 
 
-@pytest.mark.parametrize("pattern", ["p($n, $s)", "q($v, $t)", "w($n, $m)", "$fact"])
+@pytest.mark.torture
+@pytest.mark.parametrize("pattern", ["p($n, $s)", "q($v, $t)", "w($n, $m)", "$anything"])
 def test_tasks_have_all_epochs_between_them_and_about_as_many_rows(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
@@ -205,7 +210,7 @@ def test_tasks_have_all_epochs_between_them_and_about_as_many_rows(
     wanted = parse_pattern(pattern)
     monkeypatch.setattr("relay.spark.cold.plans.ORDERED_SHARE", 1)
     (whole,) = planned(kept.archive, wanted, 0, len(TURNS), 1)
-    for after, upto in combinations(range(len(TURNS) + 1), 2):
+    for after, upto in {*spans(kept, pattern), (0, len(TURNS))}:
         for rows, count in [(1, 1), (3, 1), (100, 2), (100, 4), (100, 9)]:
             monkeypatch.setattr("relay.spark.cold.plans.TASK_ROWS", rows)
             plans = planned(kept.archive, wanted, after, upto, count)
