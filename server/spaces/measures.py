@@ -27,7 +27,9 @@ def memory_parts(hosted: HostedSpace) -> dict[str, int]:
     Whatever clients can make grow is in one of the parts.
     """
     space, rules = hosted.space, hosted.space.rules
-    derived, tables = (0, 0) if (program := rules.program) is None else (program.budget.held, program.bytes)
+    derived, tables = (
+        (0, 0) if (program := rules.program) is None else (program.budget.held, program.statistics().bytes)
+    )
     prepared = PREPARED_FACTOR * hosted.publishing.prepared.statistics().bytes
     return {
         "facts": space.facts_bytes,

@@ -83,6 +83,8 @@ class ProgramStatistics:
     read: int
     ticks: int
     work: int
+    bytes: int
+    """About the memory of rows of facts and of groups of aggregates, beside derived facts."""
 
 
 class EnginePool:
@@ -266,7 +268,7 @@ class EnginePool:
         return found
 
     def statistics(self, ticks: int) -> ProgramStatistics:
-        """Returns counts, after so many ticks; O(texts)."""
+        """Returns counts, after so many ticks; O(texts, forms and rules)."""
         return ProgramStatistics(
             texts=len(self.texts.entries),
             rules=self.texts.rules,
@@ -277,6 +279,7 @@ class EnginePool:
             read=self.base_facts.read,
             ticks=ticks,
             work=self.budget.total + self.budget.work,
+            bytes=self._bytes(),
         )
 
     def explainer(self, sight: Sight | None = None, now: int | None = None) -> Explainer:
@@ -300,9 +303,7 @@ class EnginePool:
             now=now,
         )
 
-    @property
-    def bytes(self) -> int:
-        """About how many bytes of memory rows of facts and groups of aggregates take; O(forms and rules)."""
+    def _bytes(self) -> int:
         rows = sum(map(len, [view.states for view in self.base_facts.views.values()]))
         groups = sum(engine.groups for engine in self.components)
         return ROW_BYTES * rows + GROUP_BYTES * groups + TERM_BYTES * len(self.times.terms)

@@ -523,13 +523,8 @@ class Program:
         return self._pool.spent()
 
     def statistics(self) -> ProgramStatistics:
-        """Returns counts, in O(texts)."""
+        """Returns counts, in O(texts, forms and rules)."""
         return self._pool.statistics(self.ticks)
-
-    @property
-    def bytes(self) -> int:
-        """About how many bytes of memory its tables take beside derived facts; O(forms and rules)."""
-        return self._pool.bytes
 
     def size(self) -> int:
         """Returns the number of entries in all tables; 0 without facts, if no rule needs any.  O(tables)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeAlias
 
 import pytest
@@ -26,6 +27,10 @@ SURE: Final = "dataspace_cluster_sure"
 LATE: Final = "dataspace_cluster_late_renewals_total"
 LEASE: Final = 4.0
 Scraped: TypeAlias = dict[str, float]
+
+
+def _renewed_late(before: float, found: Scraped) -> bool:
+    return found[LATE] > before and found[SILENCE] < LEASE
 
 
 class Member:
@@ -63,7 +68,7 @@ async def test_a_store_that_is_away_is_seen_and_so_is_a_lease_that_was_nearly_lo
             await follower.until(lambda found: found[SILENCE] > LEASE)
             await trio.to_thread.run_sync(server.resume)
             for each, late in before.items():
-                await each.until(lambda found, late=late: found[LATE] > late and found[SILENCE] < LEASE)
+                await each.until(partial(_renewed_late, late))
 
 
 async def test_a_synchronous_standby_that_is_not_there_is_seen_and_so_is_a_leader_that_is_not_sure(

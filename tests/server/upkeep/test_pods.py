@@ -139,7 +139,7 @@ async def test_a_rolling_update_is_no_error_to_any_client(
                 await space.send(Record("tick", n))
                 counted = n
 
-    shown: list[int] = []
+    shown: list[object] = []
     blinks: list[str] = []
 
     async def read(url: str) -> None:

@@ -383,7 +383,12 @@ _OF_SEGMENT: Final = ("led", "term", "nonce", "space", *tables._COLUMNS.split(",
 
 def segment_values(given: Sequence[bytes]) -> dict[str, Any]:
     """Returns the values of ``SEGMENT`` as those of a statement that may write several."""
-    kinds = {23: int_of, 20: int_of, 2950: lambda raw: UUID(bytes=raw), 17: bytes}
+    kinds: dict[int, Callable[[bytes], object]] = {
+        23: int_of,
+        20: int_of,
+        2950: lambda raw: UUID(bytes=raw),
+        17: bytes,
+    }
     values = [kinds[kind](raw) for kind, raw in zip(fenced.TYPES, given, strict=True)]
     found = dict(zip(_OF_SEGMENT, values, strict=True))
     return {name: value if at < 4 else [value] for at, (name, value) in enumerate(found.items())}

@@ -42,7 +42,7 @@ def test_what_aggregates_keep_is_counted(rule: str) -> None:
     space, taken = grown(rule)
     program = space.rules.program
     assert program is not None
-    assert (taken - plain) / 2 < program.bytes < 2 * (taken - plain)
+    assert (taken - plain) / 2 < program.statistics().bytes < 2 * (taken - plain)
     space.commit("facts", [(RETRACT, at) for at in range(1, COUNT + 1)], 3)
     gc.collect()
-    assert program.bytes < COUNT
+    assert program.statistics().bytes < COUNT
