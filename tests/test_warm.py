@@ -12,6 +12,7 @@ import pytest
 
 from tests import warm
 from tests.ports import free_port
+from tests.server.namespaces import Network, refusal
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,6 +54,26 @@ def test_it_is_a_child_that_ends_by_signals_and_faults(tmp_path: Path) -> None:
         assert daemon.returncode == status
     with serving(tmp_path / "struck", DATASPACE_FAULT="no such name") as refused:
         assert refused.wait(60) == 1
+
+
+def test_it_is_in_the_network_of_the_test_wherever_the_first_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if words := refusal():
+        pytest.skip(words)
+    network = Network("one")
+    try:
+        forking = network.run("one", warm.Forking)
+        monkeypatch.setattr(warm, "_forking", lambda _: forking)
+        daemon = serving(tmp_path)
+        assert daemon.stdout is not None and "listening on" in daemon.stdout.readline()
+        found = os.readlink(f"/proc/{daemon.pid}/ns/net")
+        daemon.terminate()
+        daemon.communicate(timeout=60)
+        forking.close()
+    finally:
+        network.end()
+    assert found == os.readlink(warm.NETWORK)
 
 
 def test_other_programs_and_what_an_interpreter_reads_are_not_forked() -> None:

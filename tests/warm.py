@@ -68,7 +68,6 @@ BEGUN: Final = dict(os.environ)
 FOLDER: Final = os.getcwd()
 
 NETWORK: Final = "/proc/thread-self/ns/net"
-HERE: Final = os.readlink(NETWORK) if os.path.lexists(NETWORK) else ""
 NEWNET: Final = 0x4000_0000
 """``CLONE_NEWNET``: a namespace of networks, in which a process of this thread would start."""
 
@@ -98,9 +97,10 @@ class Popen(subprocess.Popen[str]):
         said = json.dumps([asked["args"][len(PYTHON) :], environment, is_apart]).encode()
         pipes = [asked[name] for name in PIPES]
         streams = [own if own != -1 else number for number, own in enumerate((pipes[0], pipes[3], pipes[5]))]
-        network = [] if os.readlink(NETWORK) == HERE else [os.open(NETWORK, os.O_RDONLY)]
+        forking = _forking(next(_turns))
+        network = [] if os.readlink(NETWORK) == forking.network else [os.open(NETWORK, os.O_RDONLY)]
         try:
-            self.pid = _forking(next(_turns)).fork(said, streams + network)
+            self.pid = forking.fork(said, streams + network)
         finally:
             for each in network:
                 os.close(each)
@@ -135,6 +135,8 @@ class Forking:
         with asked:
             words = [sys.executable, "-m", "tests.warm", str(asked.fileno())]
             self._process = subprocess.Popen(words, env=BEGUN, pass_fds=[asked.fileno()])
+        self.network = os.readlink(NETWORK)
+        """Where it is: the thread of the first test that forks may be in one that was made for it."""
 
     def fork(self, asked: bytes, streams: Sequence[int]) -> int:
         """Returns the id of a new process, which is a child of this one."""
