@@ -28,7 +28,7 @@ steps.push(["first", map.size, map.get("a"), map.epoch > 0]);
 
 await map.at(await other.turn((draft) => { draft.assert(record("at", "b", 2, "y")); }));
 const before = map.snapshot;
-await first.replace(record("at", "a", 3, "z"));
+await map.at(await first.replace(record("at", "a", 3, "z")));
 const counts = (changes) => changes.map(({ key, old, now }) => [key, old?.n ?? null, now?.n ?? null]);
 steps.push(["a change", counts(await map.changed())]);
 const isFrozen = Object.isFrozen(map.snapshot) && Object.isFrozen(map.get("a"));
