@@ -208,6 +208,12 @@ class Followers:
                 each.due[each.places[space]] = 0 if hosted is None else hosted.commits.durable
                 each.tell()
 
+    def tell_moved(self) -> None:
+        """Tells all followers that another daemon may lead a space by now."""
+        for each in self._known.values():
+            each.peer.say(p.Reached(0, ()))
+            each.peer.sending.flush()
+
     def _led(self) -> dict[str, int]:
         """Returns the newest epoch on disk of each space that this daemon leads."""
         return {name: each.commits.durable for name, each in self._daemon.spaces.items() if each.leads}

@@ -3,7 +3,7 @@
 A follower says again and again who it is and how far it has come.  The leader answers with the newest epoch
 on disk of each space that it leads.  A *hint*, which is a ``Reached``, follows each group of epochs on disk
 of the spaces that the report lists; its stream is the place of the space there, from 1, or 0 for durable
-topics.
+topics.  A hint without a stream says that another daemon may lead a space by now.
 
 Always: a packet of this session is a reason to look at a log; spaces of a follower change by the log alone; a
 hint that is lost costs a pause and nothing else.
@@ -40,10 +40,6 @@ REPORT_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 5.0
 """Seconds until an answer is overdue."""
 
-HINTED_SECONDS: Final = 0.1
-"""How often a follower looks at the log beside the hints that it gets."""
-
-
 CLOSED: Final = "the leader closed the connection"
 
 
@@ -55,14 +51,21 @@ class LeaderConnection(ABC):
     """
 
     def __init__(
-        self, daemon: DaemonState, spaces: Sequence[str], *, pause_seconds: float, poll_seconds: float
+        self,
+        daemon: DaemonState,
+        spaces: Sequence[str],
+        *,
+        pause_seconds: float,
+        poll_seconds: float,
+        hinted_seconds: float,
     ) -> None:
         """``spaces`` are what is followed there.  The next attempt to connect is after ``pause_seconds``;
-        their logs are looked at every ``poll_seconds`` while no hints come."""
+        their logs are looked at every ``poll_seconds`` while no hints come, or ``hinted_seconds``."""
         self._daemon = daemon
         self._spaces = spaces
         self._pause_seconds = pause_seconds
         self._poll_seconds = poll_seconds
+        self._hinted_seconds = hinted_seconds
         self._running = trio.CancelScope()
         self.is_up = False
         """True while the leader answers."""
@@ -108,19 +111,25 @@ class LeaderConnection(ABC):
         """Takes what an answer of the leader says beside its epochs."""
 
     @abstractmethod
+    def _note_moved(self) -> None:
+        """Notes that another daemon may lead a space of this leader by now."""
+
+    @abstractmethod
     def _note_lost(self, reason: Exception | str | None, *, was_up: bool) -> None:
         """Notes why the leader does not answer, or not any more; None where ``run`` ends."""
 
     def _take(self, answer: Map) -> None:
         is_first, self.is_up = not self.is_up, True
         if is_first:
-            poll_every(self._daemon, self._spaces, HINTED_SECONDS)
+            poll_every(self._daemon, self._spaces, self._hinted_seconds)
         self._note_answer(answer, is_first=is_first)
         epochs = numbers(answer.get("epochs"))
         for name in self._spaces:
             self._take_epoch(name, epochs.get(name, 0))
 
     def _take_hint(self, hint: p.Reached) -> None:
+        if not hint.streams:
+            self._note_moved()
         for number in hint.streams:
             if number == 0 and (beside := self._daemon.disk_part.following) is not None:
                 beside.hint()

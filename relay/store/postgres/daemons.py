@@ -13,25 +13,18 @@ Always: nothing here is needed for safety; what is lost with a failover of the d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
-
-from psycopg import errors
-
-from relay.store.errors import LogFailed
 
 if TYPE_CHECKING:
     from relay.store.ports import Row
-    from relay.store.postgres.database import Database
     from relay.store.postgres.members import SpaceTerms
 
 KEPT_SECONDS: Final = 86_400
 MOST_GONE: Final = 64
 """For how long, and of how many, the store remembers who has left."""
 
-_CANDIDATES: Final = """
-SELECT ARRAY(SELECT name FROM {s}.daemons WHERE drained IS NOT NULL),
-    ARRAY(SELECT name FROM {s}.members WHERE until > clock_timestamp() AND url <> '')
-"""
 _DRAIN: Final = """
 INSERT INTO {s}.daemons AS d (name, drained) VALUES (%(name)s, clock_timestamp())
 ON CONFLICT (name) DO UPDATE SET drained = clock_timestamp() WHERE d.drained IS NULL RETURNING name
@@ -68,8 +61,7 @@ _SERVED: Final = """
 UPDATE {s}.handovers SET served = clock_timestamp()
 WHERE space = %(space)s AND term = %(term)s - 1 AND served IS NULL
 """
-_NOTED: Final = """
-SELECT
+NOTES: Final = """
     (SELECT coalesce(json_agg(json_build_array(
         name, url, version, extract(epoch FROM drained)::float8, extract(epoch FROM gone)::float8, said
     ) ORDER BY name), '[]') FROM {s}.daemons),
@@ -77,6 +69,7 @@ SELECT
         s.name, h.term, extract(epoch FROM h.served - h.stopped)::float8
     ) ORDER BY s.name), '[]') FROM {s}.handovers AS h JOIN {s}.spaces AS s USING (space))
 """
+"""Columns of a ``StoreNoted``, so that a statement about something else answers them too."""
 
 
 class DaemonNoted(NamedTuple):
@@ -96,40 +89,30 @@ class DaemonNoted(NamedTuple):
 class StoreNoted(NamedTuple):
     """What a store remembers beside members and terms."""
 
-    daemons: dict[str, DaemonNoted]
+    daemons: Mapping[str, DaemonNoted] = MappingProxyType({})
     """By name."""
-    pauses: dict[tuple[str, int], float]
+    pauses: Mapping[tuple[str, int], float] = MappingProxyType({})
     """By space and the term that began: the seconds in which no turn was possible."""
+
+    @property
+    def drained(self) -> frozenset[str]:
+        """The name of each daemon that is drained."""
+        return frozenset([name for name, each in self.daemons.items() if each.drained is not None])
 
     @classmethod
     def of(cls, daemons: list[Row], handovers: list[Row]) -> Self:
-        """Returns what the columns of ``_NOTED`` have answered."""
+        """Returns what the columns ``NOTES`` have answered."""
         return cls(
             {row[0]: DaemonNoted(*row) for row in daemons},
             {(name, term + 1): max(0.0, pause) for name, term, pause in handovers if pause is not None},
         )
 
 
-def noted_of(database: Database) -> StoreNoted:
-    """Returns what a store remembers; nothing where only earlier versions used it.  Raises as ``rows``."""
-    try:
-        return StoreNoted.of(*database.rows(_NOTED, {})[0])
-    except LogFailed as failure:
-        if isinstance(failure.__cause__, errors.UndefinedTable):
-            return StoreNoted({}, {})
-        raise
-
-
 class DaemonNotes:
-    """Reads and writes it, over the connection of ``terms``: no commit waits for a standby."""
+    """Writes it, over the connection of ``terms``: no commit waits for a standby."""
 
     def __init__(self, terms: SpaceTerms) -> None:
         self._ask: Final = terms.ask_rows
-
-    def candidates(self) -> tuple[frozenset[str], list[str]]:
-        """Returns the names of drained daemons, and of each member that lives and serves clients."""
-        ((drained, living),) = self._ask(_CANDIDATES)
-        return frozenset(drained), living
 
     def drain(self, name: str) -> bool:
         """Drains a daemon until ``resume``; False if it is already."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from time import CLOCK_BOOTTIME, clock_gettime
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -49,8 +49,7 @@ WHERE nonce = %(nonce)s AND until > clock_timestamp()
 RETURNING beat,
     ARRAY(SELECT url FROM others WHERE version = %(version)s AND config <> %(config)b ORDER BY url),
     ARRAY(SELECT url FROM others WHERE name = %(name)s ORDER BY url),
-    (extract(epoch FROM clock_timestamp()) * 1000000)::int8, (SELECT level FROM {{s}}.store), {SETTINGS}
-"""
+    (extract(epoch FROM clock_timestamp()) * 1000000)::int8, (SELECT level FROM {{s}}.store), {SETTINGS}"""
 _CONFIRM: Final = """
 SELECT pg_logical_emit_message(true, 'dataspace', '') FROM {s}.members
 WHERE nonce = %(nonce)s AND beat >= %(beat)s
@@ -146,6 +145,10 @@ class Renewal(NamedTuple):
     level: int
     """The level of features in force in the store."""
     durability: Durability
+    sent: float
+    """When it was sent, as of ``monotonic``."""
+    answers: Sequence[Any]
+    """What else was asked with it, as of its moment but for this member."""
 
 
 class _Asking:
@@ -199,9 +202,11 @@ class _Asking:
 class Membership(_Asking):
     """One run of a daemon as a member."""
 
-    def __init__(self, database: Database, profile: Profile, lease: float) -> None:
-        """``lease`` is in seconds."""
+    def __init__(self, database: Database, profile: Profile, lease: float, asked: str = "") -> None:
+        """``lease`` is in seconds.  ``asked`` are columns that each renewal answers as well: a statement of
+        their own would be one more transaction for each."""
         super().__init__(database)
+        self._renew: Final = f"{_RENEW}{asked and ', '}{asked}"
         self.profile = profile
         self.lease: Final = lease
         self.nonce = uuid4()
@@ -232,12 +237,13 @@ class Membership(_Asking):
 
     def renew(self) -> Renewal | None:
         """Renews the lease; None if it had run out, for good."""
-        sent = clock_gettime(CLOCK_BOOTTIME)
-        rows = self._run(_RENEW, **self._said())
+        sent, at = clock_gettime(CLOCK_BOOTTIME), monotonic()
+        rows = self._run(self._renew, **self._said())
         if not rows:
             return None
-        beat, self.differing, self.namesakes, time, level, *settings = rows[0]
-        return Renewal(beat, sent + self.lease, time, level, Durability(*settings))
+        beat, self.differing, self.namesakes, time, level, *found = rows[0]
+        settings = Durability(*found[: len(Durability._fields)])
+        return Renewal(beat, sent + self.lease, time, level, settings, at, found[len(settings) :])
 
     def _said(self) -> dict[str, object]:
         """What the row of this member has."""
@@ -334,6 +340,11 @@ class SpaceTerms(_Asking):
     def standings(self, spaces: Sequence[int]) -> dict[int, Standing]:
         """Returns who leads each of these spaces."""
         return {space: Standing(*row) for space, *row in self._run(_STANDINGS, spaces=list(spaces))}
+
+    def ask(self, columns: str) -> Sequence[Any]:
+        """Returns some columns, as of now."""
+        found: Sequence[Any] = self._run(f"SELECT {columns}")[0]
+        return found
 
     def living(self) -> list[str]:
         """Returns the name of each member whose lease lasts, and which serves clients already."""

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from uuid import UUID
 
+from psycopg import errors
+
+from relay.store.errors import LogFailed
+from relay.store.header import SEAL
 from relay.store.levels import FIRST as FIRST_LEVEL
+from relay.store.postgres.daemons import NOTES, StoreNoted
+from relay.store.postgres.members import Standing
 from relay.store.postgres.schema import LEVEL
 
 if TYPE_CHECKING:
-    from relay.store.postgres.daemons import StoreNoted
+    from relay.store.ports import Row
     from relay.store.postgres.database import Database
 
 FIRST: Final = "first"
@@ -80,29 +88,102 @@ class SpaceSeen(NamedTuple):
     None until the term serves."""
 
 
-_MEMBERS: Final = f"""
-SELECT name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8,
-    encode(config, 'hex'), extract(epoch FROM until)::float8, {LEVEL}
-FROM {{s}}.members AS t WHERE until > clock_timestamp() - interval '1 day' ORDER BY name, number DESC
+_STORE: Final = f"""
+    (SELECT coalesce(json_agg(json_build_array(
+        name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8,
+        encode(config, 'hex'), extract(epoch FROM until)::float8, {LEVEL}
+    ) ORDER BY name, number DESC), '[]')
+    FROM {{s}}.members AS t WHERE until > clock_timestamp() - interval '1 day'),
+    (SELECT coalesce(json_agg(json_build_array(
+        s.name, t.term, m.name, m.url, coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1),
+        extract(epoch FROM t.since)::float8, t.leader, t.before, t.why,
+        t.nonce, t.wanted, m.web, m.beat,
+        CASE WHEN s.name = '' THEN (
+            SELECT encode(h.value, 'hex') FROM {{s}}.meta AS h WHERE h.space = s.space AND h.name = '{SEAL}'
+        ) ELSE (SELECT max(c.segment)::text FROM {{s}}.segments AS c WHERE c.space = s.space) END
+    ) ORDER BY s.name), '[]')
+    FROM {{s}}.spaces AS s JOIN {{s}}.terms AS t USING (space) LEFT JOIN {{s}}.members AS m USING (nonce))
 """
-_SPACES: Final = """
-SELECT s.name, t.term, m.name, m.url,
-    coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1),
-    extract(epoch FROM t.since)::float8, t.leader, t.before, t.why
-FROM {s}.spaces AS s JOIN {s}.terms AS t USING (space) LEFT JOIN {s}.members AS m USING (nonce)
-WHERE s.name <> '' ORDER BY s.name
+VIEW: Final = f"{_STORE}, {NOTES}"
+"""Columns of a ``StoreView``, so that a statement about something else answers them too.
+
+Topics are the space without a name: the seal of their header differs after each write, as the newest segment
+of a log does.
 """
 
 
-def members_of(database: Database) -> list[MemberSeen]:
-    """Returns each run of a daemon of a store, by name, of one name the latest first; raises as ``rows``."""
-    return [MemberSeen(*row)._replace(level=level) for *row, level in database.rows(_MEMBERS, {})]
+class StoreView(NamedTuple):
+    """The members and spaces of a store, as of a moment."""
+
+    at: float
+    """When it was asked for, as of ``monotonic``."""
+    members: list[MemberSeen]
+    """Each run of a daemon, by name, of one name the latest first."""
+    spaces: list[SpaceSeen]
+    """The spaces by name."""
+    standings: dict[str, Standing]
+    """Who leads each space, by its name."""
+    written: dict[str, str | None]
+    """By space a text that differs once more was written; topics are the space without a name."""
+    noted: StoreNoted
+    """What is remembered beside that."""
+
+    @classmethod
+    def of(cls, at: float, members: Sequence[Row], spaces: Sequence[Row], *notes: list[Row]) -> Self:
+        """Returns the view that the columns ``VIEW`` have answered."""
+        noted = StoreNoted.of(*notes) if notes else StoreNoted()
+        seen = [MemberSeen(*row)._replace(level=level) for *row, level in members]
+        pauses = [noted.pauses.get((row[0], row[1])) for row in spaces]
+        found = {
+            row[0]: SpaceSeen(*row[:9])._replace(pause=pause)
+            for row, pause in zip(spaces, pauses, strict=True)
+        }
+        lives = {each.name for each in seen if each.left > 0 and each.url} - noted.drained
+        standings = {}
+        for name, *_, nonce, wanted, web, beat, _ in spaces:
+            _, term, leader, url, left, *_ = found[name]
+            led_by = None if nonce is None else UUID(nonce)
+            standings[name] = Standing(term, led_by, wanted, leader, url, web, beat, left, wanted in lives)
+        named = [found[name] for name in sorted(filter(None, found))]
+        return cls(at, seen, named, standings, {row[0]: row[-1] for row in spaces}, noted)
+
+    def aged(self, seconds: float) -> Self:
+        """Returns it with leases that last so much shorter."""
+        return self._replace(
+            members=[each._replace(left=each.left - seconds) for each in self.members],
+            spaces=[each._replace(left=each.left - seconds) for each in self.spaces],
+            standings={
+                name: each._replace(left=each.left - seconds) for name, each in self.standings.items()
+            },
+        )
+
+    @property
+    def daemons(self) -> list[MemberSeen]:
+        """The daemons by name, also those that are gone."""
+        return _with_notes(latest_of(self.members), self.noted)
+
+    @property
+    def candidates(self) -> list[str]:
+        """The name of each member whose lease lasts, which serves clients already, and is not drained."""
+        drained = self.noted.drained
+        return [each.name for each in self.members if each.left > 0 and each.url and each.name not in drained]
+
+
+def view_of(database: Database) -> StoreView:
+    """Returns the members and spaces of a store; raises as ``rows``."""
+    at = monotonic()
+    try:
+        return StoreView.of(at, *database.rows(f"SELECT {VIEW}", {})[0])
+    except LogFailed as failure:
+        if not isinstance(failure.__cause__, errors.UndefinedTable):
+            raise
+    return StoreView.of(at, *database.rows(f"SELECT {_STORE}", {})[0])  # only earlier versions used it
 
 
 def latest_of(members: Sequence[MemberSeen]) -> list[MemberSeen]:
     """Returns the runs that are daemons now, and of each name without any the latest run, which is gone.
 
-    ``members`` are as ``members_of`` returns them.  A run whose lease lasts is gone if a later run has its
+    ``members`` are those of a ``StoreView``.  A run whose lease lasts is gone if a later run has its
     name and its URL: the daemon was killed and started again.  Commands, which have no URL, are no daemons.
     """
     found: list[MemberSeen] = []
@@ -117,13 +198,7 @@ def _lives(name: str, members: Sequence[MemberSeen]) -> bool:
     return any(each.name == name and each.left > 0 for each in members)
 
 
-def spaces_of(database: Database, noted: StoreNoted) -> list[SpaceSeen]:
-    """Returns the spaces of a store by name, with their pauses as they are noted; raises as ``rows``."""
-    found = [SpaceSeen(*row) for row in database.rows(_SPACES, {})]
-    return [each._replace(pause=noted.pauses.get((each.space, each.term))) for each in found]
-
-
-def with_notes(latest: Sequence[MemberSeen], noted: StoreNoted) -> list[MemberSeen]:
+def _with_notes(latest: Sequence[MemberSeen], noted: StoreNoted) -> list[MemberSeen]:
     """Returns the daemons, as of ``latest_of``, with what is noted of them, and those that left in order."""
     found: list[MemberSeen] = []
     for each in latest:

@@ -1,8 +1,9 @@
 """How a daemon that follows knows its leaders: by their rows in the store, and from themselves.
 
 The store says who leads.  To each leader there is a connection, as of a client, on which this daemon reports
-(``reports``), and which brings a hint for each group of epochs on disk.  Where it cannot be made, this daemon
-looks at the store more often.
+(``reports``), and which brings a hint for each group of epochs on disk.  While it stands, this daemon is
+content with what its own renewals say of the store; where it cannot be made, it looks at the store often.
+One look is for all spaces and topics: a log is read only where more was written.
 
 Always: the store decides which daemon leads; when a connection is lost, the store is asked at once.
 """
@@ -22,8 +23,9 @@ from dataspace.transport.credentials import Credentials, Tls
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from relay.store.errors import LogFailed
-from server.cluster.database.store import StoreHome
-from server.cluster.reports import LeaderConnection, lag_facts, lags, poll_every
+from server.cluster.database.looks import CALM_SECONDS, LOOK_SECONDS
+from server.cluster.database.store import TOPICS, StoreHome
+from server.cluster.reports import LeaderConnection, lag_facts, lags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,17 +33,18 @@ if TYPE_CHECKING:
 
     from dataspace.transport.sockets import Link
     from index.values.values import Map, Record
+    from relay.following.polling import Polled
     from relay.store.postgres.members import Standing
     from server.config.model import ServerTls
     from server.sessions.state import DaemonState
 
 logger = logging.getLogger("dataspace")
 
-LOOK_SECONDS: Final = 0.25
-"""How often a follower looks who leads."""
-
 POLL_SECONDS: Final = 0.05
-"""How often it looks whether there is something new, while no hints come."""
+"""How often a follower looks whether there is something new, while no hints come."""
+
+SELDOM_SECONDS: Final = 3600.0
+"""How often a log is read that nothing is new of."""
 
 CONNECT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 0.25
@@ -69,6 +72,8 @@ class StoreContact:
         self.is_up = False
         """True while each space that is followed has a leader."""
         self._terms: dict[str, int] = {}
+        self._written: Mapping[str, str | None] = {}
+        """What the latest look has seen of each log, and of topics."""
         self._connections: dict[KnownLeader, StoreLeader] = {}
         self._running = trio.CancelScope()
 
@@ -76,25 +81,27 @@ class StoreContact:
         self._running.cancel()
 
     async def run(self) -> None:
-        poll_every(self._daemon, [*self._daemon.spaces], POLL_SECONDS)
         self._running, self._connections = trio.CancelScope(), {}
         with self._running:
             async with trio.open_nursery() as nursery:
                 while True:
-                    await self._look(nursery)
-                    await self._home.pause(LOOK_SECONDS)
+                    has_hints = self.is_up and all(each.is_up for each in self._connections.values())
+                    await self._look(nursery, CALM_SECONDS if has_hints else POLL_SECONDS)
+                    await self._home.looks.pause(LOOK_SECONDS if has_hints else POLL_SECONDS)
 
-    async def _look(self, nursery: trio.Nursery) -> None:
-        """Asks the store who leads, and connects to these daemons."""
+    async def _look(self, nursery: trio.Nursery, within: float) -> None:
+        """Looks who leads, and connects to these daemons; reads the logs to which something was added."""
         try:
-            standings = await trio.to_thread.run_sync(self._home.renewed_standings, abandon_on_cancel=True)
-            for space, standing in standings.items():
-                await self._expect_start(space, standing.term)
+            view = await self._home.view(within)
+            standings = view.standings
+            for space in self._daemon.spaces:
+                await self._expect_start(space, standings[space].term)
         except LogFailed as failure:
             logger.warning("%s; the leader is not known", failure)
             self._leaders({})  # hints go on, as the connections to the leaders do
             self.is_up = False
             return
+        self._read_on(view.written)
         leaders = self._leaders(standings)
         self.is_up = all(each.leads or each.leader.url for each in self._daemon.spaces.values())
         for each, connection in list(self._connections.items()):
@@ -105,6 +112,20 @@ class StoreContact:
             if each not in self._connections:
                 self._connections[each] = connection = StoreLeader(self._daemon, self._home, each)
                 nursery.start_soon(connection.run)
+
+    def _read_on(self, written: Mapping[str, str | None]) -> None:
+        """Has the logs read of which something else was written than at the look before."""
+        followed: dict[str, Polled] = {}
+        for name, hosted in self._daemon.spaces.items():
+            if not (role := hosted.role).leads:
+                followed[name] = role.commits
+        if (beside := self._daemon.disk_part.following) is not None:
+            followed[TOPICS] = beside
+        for name, each in followed.items():
+            each.poll = SELDOM_SECONDS
+            if written.get(name) != self._written.get(name):
+                each.hint()
+        self._written = written
 
     async def _expect_start(self, space: str, term: int) -> None:
         """Moves a followed space on to the number with which its leader has begun."""
@@ -142,7 +163,13 @@ class StoreLeader(LeaderConnection):
     """The connection to a daemon that leads some spaces, as the store says."""
 
     def __init__(self, daemon: DaemonState, home: StoreHome, leader: KnownLeader) -> None:
-        super().__init__(daemon, leader.spaces, pause_seconds=RETRY_SECONDS, poll_seconds=POLL_SECONDS)
+        super().__init__(
+            daemon,
+            leader.spaces,
+            pause_seconds=RETRY_SECONDS,
+            poll_seconds=SELDOM_SECONDS,
+            hinted_seconds=SELDOM_SECONDS,
+        )
         self._home = home
         self._leader = leader
         self._identity = f"~follower-{token_hex(8)}"
@@ -164,6 +191,9 @@ class StoreLeader(LeaderConnection):
             logger.info("%s at %s brings hints", self._leader.name, self._leader.url)
         self._daemon.system.replace(self._stated, lag_facts(lags(answer.get("lags"))))
 
+    def _note_moved(self) -> None:
+        self._home.looks.hasten()
+
     def _note_lost(self, reason: Exception | str | None, *, was_up: bool) -> None:
         self._daemon.system.replace(self._stated, frozenset())
         if reason is None:
@@ -171,7 +201,7 @@ class StoreLeader(LeaderConnection):
         text = str(reason) or "it does not answer"
         if was_up:
             logger.info("%s brings no hints any more: %s", self._leader.name, text)
-            self._home.hasten()
+            self._home.looks.hasten()
         elif not self._has_said:
             logger.warning(
                 "%s at %s brings no hints, so the store is polled: %s",

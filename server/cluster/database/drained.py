@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dataspace.errors import Refused
 from index.values.values import Map
-from relay.store.postgres.daemons import DaemonNotes, noted_of
+from relay.store.postgres.daemons import DaemonNotes
 from relay.store.postgres.database import Database
 from relay.store.postgres.members import SpaceTerms
-from server.cluster.database.cluster_state import SpaceSeen, latest_of, members_of, spaces_of
+from server.cluster.database.cluster_state import SpaceSeen, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,9 +55,8 @@ def role_of(database: Database, notes: DaemonNotes, name: str, do: str) -> Daemo
     Raises ``Refused``: ``no-daemon`` for a name that is not known, ``last-daemon`` where no other daemon
     could lead.  Raises ``LogFailed``.
     """
-    members, noted = latest_of(members_of(database)), noted_of(database)
-    known = {each.name for each in members} | {each for each in noted.daemons if noted.daemons[each].url}
-    known |= notes.candidates()[0]
+    view = view_of(database)
+    known = {each.name for each in view.daemons if each.url} | view.noted.drained
     if name not in known:
         names = ", ".join(sorted(known)) or "none"
         raise Refused("no-daemon", f"no daemon {name!r:.80} uses {database.place}, but {names}")
@@ -65,22 +64,21 @@ def role_of(database: Database, notes: DaemonNotes, name: str, do: str) -> Daemo
     if do == RESUME:
         changed = notes.resume(name)
     elif do == DRAIN:
-        _check_others(database, notes, name)
+        _check_others(database, name)
         changed = notes.drain(name)
         try:
-            _check_others(database, notes, name)  # two may be drained at one moment
+            _check_others(database, name)  # two may be drained at one moment
         except Refused:
             if changed:
                 notes.resume(name)
             raise
-    noted = noted_of(database)
-    spaces = spaces_of(database, noted)
-    found = noted.daemons.get(name)
+    view = view_of(database)
+    found = view.noted.daemons.get(name)
     return DaemonRole(
         None if found is None else found.drained,
         changed,
-        [each for each in spaces if each.left > 0 and each.leader == name],
-        [each for each in spaces if each.left > 0 and each.leader != name],
+        [each for each in view.spaces if each.left > 0 and each.leader == name],
+        [each for each in view.spaces if each.left > 0 and each.leader != name],
     )
 
 
@@ -96,10 +94,11 @@ def packed(role: DaemonRole) -> Map:
     )
 
 
-def _check_others(database: Database, notes: DaemonNotes, name: str) -> None:
-    drained, living = notes.candidates()
-    if not any(each != name and each not in drained for each in living):
-        still = sorted({*living} & drained - {name})
+def _check_others(database: Database, name: str) -> None:
+    view = view_of(database)
+    if not any(each != name for each in view.candidates):
+        living = {each.name for each in view.members if each.left > 0 and each.url}
+        still = sorted(living & view.noted.drained - {name})
         resume = f", or resume {', '.join(still)}" if still else ""
         raise Refused(
             "last-daemon", f"no other daemon of {database.place} could lead: start one first{resume}"

@@ -1,6 +1,7 @@
 """The lease of a daemon, renewed by a thread of its own, since the loop is busy while a log is recovered.
 
-A second thread confirms each renewal by a commit that waits for the synchronous standby of the database.
+A second thread confirms each renewal by a commit that waits for the synchronous standby of the database, if
+it has one.
 While that is away the lease goes on, so that this daemon leads on once it is back; but nobody can tell
 whether the standby was promoted elsewhere, so this daemon is not sure to lead.
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from relay.store.errors import LogFailed
 from relay.store.levels import FIRST
+from server.cluster.database.cluster_state import StoreView
 
 if TYPE_CHECKING:
     from relay.store.postgres.durability import Durability
@@ -66,6 +68,8 @@ class MemberLease:
         self._member: Final = member
         self._confirmations: Final = confirmations
         self._confirmed_until = 0.0
+        self.view: StoreView | None = None
+        """The store as the latest renewal has seen it; None for a member that does not ask for that."""
         self._renewal: Renewal | None = None
         """The latest renewal."""
         self._unconfirmed: Final = threading.Event()
@@ -158,7 +162,11 @@ class MemberLease:
         if renewal is None:
             return False
         self._until, self._renewal = renewal.until, renewal
-        self._unconfirmed.set()
+        if self._confirmations is None or renewal.durability.synchronous.strip():
+            self._unconfirmed.set()
+        else:  # its own commit has waited for all that there is to wait for
+            self._confirmed_until = renewal.until
+        self.view = StoreView.of(renewal.sent, *renewal.answers) if renewal.answers else None
         self._correct(asked, wall(), renewal.time)
         self._note(renewal.durability)
         if renewal.level != self.level:
@@ -178,7 +186,7 @@ class MemberLease:
             renewal, nonce = self._renewal, self._member.nonce
             with suppress(LogFailed):  # the next renewal is confirmed, or the lease runs out
                 if renewal is not None and confirmations.confirm(nonce, renewal.beat):
-                    self._confirmed_until = renewal.until
+                    self._confirmed_until = max(self._confirmed_until, renewal.until)
 
     def _correct(self, asked: int, answered: int, theirs: int) -> None:
         before, self.ahead = self.ahead, corrected(self.ahead, asked, answered, theirs)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from server.sessions.state import DaemonState
 
 LOOK_SECONDS: Final = 0.5
-"""How often a daemon looks at the members of its store: two short questions."""
+"""How often a daemon looks at the members of its store, as they were seen by then."""
 
 
 async def state_members(daemon: DaemonState, home: StoreHome) -> None:
@@ -38,10 +37,9 @@ async def state_members(daemon: DaemonState, home: StoreHome) -> None:
     view.begin(home)
     while True:
         with suppress(LogFailed):  # the lease warns of a store that is away
-            overview = partial(home.overview, said_of(daemon))
-            latest, spaces = await trio.to_thread.run_sync(overview, abandon_on_cancel=True)
-            daemon.system.replace(stated, facts_of(latest, spaces, home.settings))
-            view.note(figures_of(latest, spaces, home.settings))
+            seen = await home.overview(said_of(daemon))
+            daemon.system.replace(stated, facts_of(seen.daemons, seen.spaces, home.settings))
+            view.note(figures_of(seen.daemons, seen.spaces, home.settings))
         await trio.sleep(LOOK_SECONDS)
 
 

@@ -14,22 +14,13 @@ from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
 from relay.store.levels import LATEST
 from relay.store.ports import TopicTables
-from relay.store.postgres.daemons import noted_of
 from relay.store.postgres.database import Database
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.members import SpaceTerms
 from relay.store.postgres.schema import STATED
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
-from server.cluster.database.cluster_state import (
-    MOVED,
-    MemberSeen,
-    SpaceSeen,
-    latest_of,
-    members_of,
-    spaces_of,
-    with_notes,
-)
+from server.cluster.database.cluster_state import MOVED, MemberSeen, SpaceSeen, view_of
 from server.cluster.database.store import TOPICS
 
 ROLE_SECONDS: Final = 2.0
@@ -134,7 +125,7 @@ def upgrade(address: StoreAddress) -> int:
             with connection.transaction():
                 # A daemon joins before this, and is seen, or finds the new level.
                 connection.execute(database.statement("SELECT FROM {s}.store FOR UPDATE"))
-                for each in members_of(database):
+                for each in view_of(database).members:
                     if each.left > 0 and each.level < LATEST:
                         raise UsageError(
                             f"{each.name} at {each.url or 'no address'} knows features up to level"
@@ -149,11 +140,11 @@ def upgrade(address: StoreAddress) -> int:
 def seen(address: StoreAddress) -> StoreSeen:
     """Returns the state of a store; ``LogFailed`` if it cannot be read."""
     with _opened(address) as database:
-        members, noted = members_of(database), noted_of(database)
+        view = view_of(database)
         return StoreSeen(
-            members,
-            with_notes(latest_of(members), noted),
-            spaces_of(database, noted),
+            view.members,
+            view.daemons,
+            view.spaces,
             database.rows(STATED, {})[0][1],
             Durability(*database.rows(f"SELECT {SETTINGS}", {})[0]),
         )

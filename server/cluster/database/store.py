@@ -32,7 +32,7 @@ from relay.journal.journal import Journal
 from relay.log.log import Log
 from relay.space_registers import space_registers
 from relay.store.errors import LogAway, LogDamaged, LogFailed, closed_on_failure
-from relay.store.postgres.daemons import DaemonNotes, noted_of
+from relay.store.postgres.daemons import DaemonNotes
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
 from relay.store.postgres.members import Confirmations, Membership, Profile, SpaceTerms, Standing
@@ -42,21 +42,10 @@ from relay.store.postgres.staged import PostgresStaged
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from server.cluster.database.agreement import digest
-from server.cluster.database.cluster_state import (
-    ENDED,
-    FIRST,
-    LAPSED,
-    MOVED,
-    SILENT,
-    MemberSeen,
-    SpaceSeen,
-    latest_of,
-    members_of,
-    spaces_of,
-    with_notes,
-)
+from server.cluster.database.cluster_state import ENDED, FIRST, LAPSED, MOVED, SILENT, VIEW, StoreView
 from server.cluster.database.drained import DaemonRole, role_of
 from server.cluster.database.lease import MemberLease
+from server.cluster.database.looks import CALM_SECONDS, LOOK_SECONDS, StoreLooks
 from server.cluster.database.proofs import FollowerProofs, proof_of
 from server.cluster.database.seen import StoreFollowedJournal, StoreFollowedLog
 from server.config.model import own_name
@@ -90,13 +79,6 @@ SPREAD_SECONDS: Final = 5.0
 MEASURE_SECONDS: Final = 5.0
 """Seconds between two measurements of what the store takes, at least."""
 
-LOOK_SECONDS: Final = 0.2
-"""How often a follower looks who leads, where nothing hurries it."""
-
-HURRY_SECONDS: Final = 1.0
-HURRIED_SECONDS: Final = 0.02
-"""For how long it hurries, and how often it looks then."""
-
 
 class StoreHome:
     """One run of a daemon as a member of the cluster of a store."""
@@ -110,9 +92,8 @@ class StoreHome:
         self.leads_each: bool = True
         self._names: Final = [each.name for each in config.all_spaces()]
         self._database: Final = Database(address)
-        self._member: Final = Membership(
-            self._database, Profile(cluster.name or own_name(), config=digest(config)), cluster.lease
-        )
+        profile = Profile(cluster.name or own_name(), config=digest(config))
+        self._member: Final = Membership(self._database, profile, cluster.lease, VIEW)
         self.places: Final[SeenPlaces] = SeenPlaces(cluster.state) if before is None else before.places
         self._accept_damage: Final = config.accept_damage
         lease = None if before is None else before.lease
@@ -122,11 +103,12 @@ class StoreHome:
         self._proofs: Final = FollowerProofs(self._member)
         self._sizes: dict[str, dict[str, int]] = {}
         self._terms: Final = SpaceTerms(self._database)
+        self.looks: Final = StoreLooks(self._terms, lambda: self._lease.view)
         self.notes: Final = DaemonNotes(self._terms)
         self._url = ""
         """Where clients reach this daemon, also once it gives no address to others."""
-        self._said = ""
-        """What this daemon said of itself last, for ``cluster status``."""
+        self._said, self._said_at = "", 0.0
+        """What this daemon said of itself last, for ``cluster status``, and when, as of ``monotonic``."""
         self._spaces: dict[str, int] = {}
         """The number of each space in the store."""
         self._fences: dict[str, Fence] = {}
@@ -145,8 +127,6 @@ class StoreHome:
         self._ends_at = 0.0
         """When this daemon ended the turns of all that it still leads, as of ``monotonic``; 0 before."""
         self._writers: list[FencedWriter] = []
-        self._hurry: Final = trio.lowlevel.ParkingLot()
-        self._hurries_until = 0.0
         self._seen: dict[str, tuple[Standing, float]] = {}
         """The leader of each space as it was last seen, and since when its counter stands still."""
 
@@ -235,19 +215,21 @@ class StoreHome:
     def tell(self, url: str, web: str, config: Config) -> None:
         if self._is_retired:
             return
-        self._url, self._said = url, ""
+        self._url, self._said, self._said_at = url, "", 0.0
         self._member.profile = Profile(self._member.profile.name, url, web, digest(config))
         self._lease.hasten()
 
     # -- leading --------------------------------------------------------------------------------------
 
     async def wait_turn(self, held: ExitStack, followed: Callable[[], Collection[str]]) -> Collection[str]:
+        within = CALM_SECONDS
         while True:
             names, left = followed(), [LOOK_SECONDS]
             try:
-                standings = await trio.to_thread.run_sync(self.standings, abandon_on_cancel=True)
+                view = await self.looks.view(within)
+                standings = self._standings_of(view)
                 free = [name for name in names if self._may_take(name, standings[name])]
-                if free and not await trio.to_thread.run_sync(self._stays_out, abandon_on_cancel=True):
+                if free and not self._stays_out(view):
                     await trio.sleep(random.random() / 10)  # of several, one is first
                     if taken := await trio.to_thread.run_sync(self._take_share, free):
                         return taken
@@ -258,30 +240,20 @@ class StoreHome:
                         left.append(standing.left)
             except LogAway as away:
                 logger.warning("%s; nobody can lead now", away)
-            await self.pause(min(left) + 0.01)  # to the instant, as far as a lease is the last one
-
-    async def pause(self, seconds: float) -> None:
-        """Waits so long until the next look who leads, or shorter after ``hasten``."""
-        if monotonic() < self._hurries_until:
-            seconds = min(seconds, HURRIED_SECONDS)
-        with trio.move_on_after(seconds):
-            await self._hurry.park()
-
-    def hasten(self) -> None:
-        """Polls more often for a moment who leads: a leader that ends gives its term back soon."""
-        self._hurries_until = monotonic() + HURRY_SECONDS
-        self._hurry.unpark_all()
+            hurries = min(left) < LOOK_SECONDS
+            within = 0.0 if hurries else CALM_SECONDS
+            await self.looks.pause(min(left) + 0.01)  # to the instant, as far as a lease is the last one
 
     async def wait_move(self) -> tuple[str, str]:
         while True:
             await trio.sleep(MOVE_SECONDS)
             with suppress(LogAway):  # the lease says how long that may be
-                if (move := await trio.to_thread.run_sync(self._move, abandon_on_cancel=True)) is not None:
+                if (move := self._move(await self.looks.view())) is not None:
                     return move
 
-    def _move(self) -> tuple[str, str] | None:
+    def _move(self, view: StoreView) -> tuple[str, str] | None:
         """Returns the next space to hand over and its new leader, or None."""
-        standings, (drained, living) = self.standings(), self._candidates()
+        standings, living = self._standings_of(view), view.candidates
         own = self._member.profile.name
         led = [name for name in self._names if standings[name].nonce == self._member.nonce]
         for name in led:
@@ -289,9 +261,10 @@ class StoreHome:
                 if wanted != own and wanted in living:
                     return self._moves(name, wanted)
         leaders = [each.name for each in standings.values() if each.lives]
-        if own in drained and led and living:  # ``main`` last, as with it all that is led goes
+        drained = own in view.noted.drained
+        if drained and led and living:  # ``main`` last, as with it all that is led goes
             return self._moves(led[-1] if led[0] == MAIN else led[0], fewest(living, leaders))
-        return None if own in drained else self._spared(leaders, led, living)
+        return None if drained else self._spared(leaders, led, living)
 
     def _moves(self, name: str, successor: str) -> tuple[str, str]:
         """Notes to which member a space goes, and from when on no turn of ``main`` is made here."""
@@ -300,15 +273,9 @@ class StoreHome:
             self._ends_at = monotonic()
         return name, successor
 
-    def _candidates(self) -> tuple[frozenset[str], list[str]]:
-        """Returns the names of the drained daemons, and of the members that live and are none of them."""
-        drained, living = self.notes.candidates()
-        return drained, [name for name in living if name not in drained]
-
-    def _stays_out(self) -> bool:
+    def _stays_out(self, view: StoreView) -> bool:
         """True if this daemon is drained, and another one lives that may lead."""
-        drained, living = self._candidates()
-        return self._member.profile.name in drained and bool(living)
+        return self._member.profile.name in view.noted.drained and bool(view.candidates)
 
     def _spared(
         self, leaders: Sequence[str | None], led: Sequence[str], living: Sequence[str]
@@ -361,21 +328,31 @@ class StoreHome:
             for fence in [self._fences[name] for name in spaces if name in self._fences]:
                 await trio.to_thread.run_sync(self.notes.served, fence.space, fence.term)
 
+    def _is_due(self) -> bool:
+        return not self._fences and self._lease.left <= 0 and not self._is_retired
+
     def _renew(self) -> None:
         """Begins another lease, if the last one has run out while nothing was led."""
-        if not self._fences and self._lease.left <= 0 and not self._is_retired:
+        if self._is_due():
             self._lease.end()
             self._lease = MemberLease(self._member, Confirmations(self._database), self._lease)
             self._lease.begin()
 
-    def renewed_standings(self) -> dict[str, Standing]:
-        """Returns who leads each space, after it has begun a lease where the last one has run out."""
+    async def view(self, within: float) -> StoreView:
+        """Returns the store as it was so many seconds ago at most, after this daemon has begun a lease where
+        the last one has run out."""
+        if self._is_due():
+            await trio.to_thread.run_sync(self._begin_another, abandon_on_cancel=True)
+        view = await self.looks.view(within)
+        self._standings_of(view)
+        return view
+
+    def _begin_another(self) -> None:
         with self._taking:
             try:
                 self._renew()
             except LogDamaged as refusal:
                 self._refusal = refusal  # ``keep`` ends the daemon; the caller is kept up as long as it runs
-        return self.standings()
 
     @property
     def nonce(self) -> UUID:
@@ -386,32 +363,33 @@ class StoreHome:
         """Returns the token by which a leader knows that this daemon follows it."""
         return proof_of(leader, self._member.nonce)
 
-    def standings(self) -> dict[str, Standing]:
-        """Returns who leads each space, as the store has it.
+    def _standings_of(self, view: StoreView) -> dict[str, Standing]:
+        """Returns who leads each space of this daemon.
 
         Raises ``LogAway`` where a space is gone that was there: the database has failed over since.
         """
-        found = self._terms.standings([self._spaces[name] for name in self._names])
-        if gone := [name for name in self._names if self._spaces[name] not in found]:
+        if gone := [name for name in self._names if name not in view.standings]:
             raise LogAway(f"{self.place}: space {gone[0]!r} was there, and is gone")
-        return {name: found[self._spaces[name]] for name in self._names}
+        return {name: view.standings[name] for name in self._names}
 
-    def overview(self, said: str) -> tuple[list[MemberSeen], list[SpaceSeen]]:
-        """Returns the daemons of the store, also those that are gone, and its spaces.
+    async def overview(self, said: str) -> StoreView:
+        """Returns the store as it was a moment ago.
 
-        ``said`` is what this daemon says of itself, as JSON, which is written where it is new.  Raises
-        ``LogFailed``.
+        ``said`` is what this daemon says of itself, as JSON, which is written where it is new, as often as
+        the store is looked at by one with nothing to do.  Raises ``LogFailed``.
         """
         profile = self._member.profile
-        if said != self._said and profile.url:
-            self.notes.say(profile.name, profile.url, __version__, said)
-            self._said = said
-        noted = noted_of(self._database)
-        return with_notes(latest_of(members_of(self._database)), noted), spaces_of(self._database, noted)
+        if said != self._said and profile.url and monotonic() - self._said_at > CALM_SECONDS:
+            say = partial(self.notes.say, profile.name, profile.url, __version__, said)
+            await trio.to_thread.run_sync(say, abandon_on_cancel=True)
+            self._said, self._said_at = said, monotonic()
+        return await self.looks.view()
 
     def role_of(self, name: str, do: str) -> DaemonRole:
-        """Returns the role of a daemon, as ``drained.role_of``."""
-        return role_of(self._database, self.notes, name, do)
+        """Returns the role of a daemon, as ``drained.role_of``; the tasks of this one see it at once."""
+        role = role_of(self._database, self.notes, name, do)
+        self.looks.ask()
+        return role
 
     @property
     def settings(self) -> str:
@@ -444,7 +422,7 @@ class StoreHome:
 
     def _take_share(self, free: Sequence[str]) -> list[str]:
         """Takes one living member's part of these spaces."""
-        share = math.ceil(len(free) / max(1, len(self._candidates()[1])))
+        share = math.ceil(len(free) / max(1, len(self.looks.ask().candidates)))
         return self._take_free(random.sample(free, len(free)), share)
 
     def _take_free(self, names: Sequence[str], most: int | None = None) -> list[str]:
@@ -452,12 +430,13 @@ class StoreHome:
         meanwhile."""
         taken: dict[str, Fence] = {}
         with self._taking:
-            standings = self.standings()
+            view = self.looks.ask()
+            standings = self._standings_of(view)
             for name in names:
                 if len(taken) == most or not self._may_take(name, standings[name]):
                     continue
                 if not taken:
-                    if self._stays_out():
+                    if self._stays_out(view):
                         return []
                     self._renew()
                 why = self._why(standings[name])

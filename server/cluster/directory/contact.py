@@ -29,6 +29,9 @@ CONNECT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 0.1
 """Seconds that an attempt to find a leader may take, and until the next one."""
 
+HINTED_SECONDS: Final = 0.1
+"""How often a follower looks at the log beside the hints that it gets."""
+
 
 class LeaderSocket:
     """Where the leader of a directory listens, as a path that is short however long that of the directory
@@ -60,7 +63,13 @@ class DirectoryContact(LeaderConnection):
 
     def __init__(self, daemon: DaemonState, directory: Path) -> None:
         spaces = [*daemon.spaces]
-        super().__init__(daemon, spaces, pause_seconds=RETRY_SECONDS, poll_seconds=POLL_SECONDS)
+        super().__init__(
+            daemon,
+            spaces,
+            pause_seconds=RETRY_SECONDS,
+            poll_seconds=POLL_SECONDS,
+            hinted_seconds=HINTED_SECONDS,
+        )
         self._socket = LeaderSocket(directory)
         self._resets = 0
         """How often the connection broke since the leader last answered."""
@@ -80,6 +89,9 @@ class DirectoryContact(LeaderConnection):
             logger.info("following %s", answer.get("url"))
         self._resets = 0
         self._note_addresses(str(answer.get("url", "")), str(answer.get("web", "")))
+
+    def _note_moved(self) -> None:
+        """A directory has one leader for all spaces."""
 
     def _note_lost(self, reason: Exception | str | None, *, was_up: bool) -> None:
         self._note_addresses("", "")

@@ -21,8 +21,8 @@ from dataspace.client.session.uplink import open_link
 from dataspace.errors import DataspaceError, Refused
 from dataspace.transport.addresses import parse_listen
 from index.values.values import Map
+from relay.following import polling
 from relay.store.address import StoreAddress
-from server.cluster import reports
 from server.cluster.database import contact
 from server.config.model import Cluster, Config, ServerTls
 from server.config.rights import Key
@@ -178,8 +178,8 @@ async def hinted(url: str, **more: Any) -> None:
 async def test_hints_alone_bring_epochs_and_items_of_topics(
     config: Config, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contact, "POLL_SECONDS", NEVER)
-    monkeypatch.setattr(reports, "HINTED_SECONDS", NEVER)
+    monkeypatch.setattr(contact.StoreContact, "_read_on", lambda *_: None)
+    monkeypatch.setattr(polling, "POLL_SECONDS", NEVER)
     with trio.fail_after(SOON):
         (leader,) = await nursery.start(serve, config)
         (follower,) = await nursery.start(serve, config)

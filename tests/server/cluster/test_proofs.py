@@ -94,7 +94,7 @@ async def test_a_member_whose_lease_has_run_out_is_none_until_it_joins_again(
         beside.execute("UPDATE members SET until = clock_timestamp() WHERE name = 'b'")
     assert await a.follower(before) is None
     b._lease._until = 0.0
-    await trio.to_thread.run_sync(b.renewed_standings)
+    await b.view(0.0)
     assert await a.follower(b.proof_for(a.nonce)) == "b"
     assert await a.follower(before) is None, "under another nonce"
 
@@ -147,7 +147,7 @@ async def heard(peer: Peer) -> p.Packet | None:
 
 
 def proof(member: StoreHome) -> str:
-    nonce = member.standings()["main"].nonce
+    nonce = member.looks.ask().standings["main"].nonce
     assert nonce is not None
     return member.proof_for(nonce)
 

@@ -46,6 +46,11 @@ def home(postgres_url: str) -> Iterator[StoreHome]:
         yield made
 
 
+def next_move(home: StoreHome) -> tuple[str, str] | None:
+    """Returns the next space that a daemon is to hand over, and to which one."""
+    return home._move(home.looks.ask())
+
+
 def run_out(home: StoreHome, url: str) -> None:
     """Has the lease run out, as after a stop of the daemon."""
     home._lease._until = 0.0
@@ -63,7 +68,7 @@ def test_the_first_one_takes_all_spaces(home: StoreHome) -> None:
 def test_a_lease_that_ran_out_before_is_begun_anew(home: StoreHome, postgres_url: str) -> None:
     run_out(home, postgres_url)
     assert home._take_free(SPACES) == [*SPACES]
-    assert home.standings()["main"].nonce == home._member.nonce
+    assert home.looks.ask().standings["main"].nonce == home._member.nonce
     while not home.is_sure():  # once the lease is confirmed, by a thread
         time.sleep(0.01)
 
@@ -121,15 +126,15 @@ def test_a_leader_spares_a_space_for_a_member_that_leads_two_less(
     with contextlib.ExitStack() as stack:
         one, other = [stack.enter_context(joined(postgres_url, name)) for name in ("one", "other")]
         one._take_free(SPACES)
-        assert one._move() is None, "it has only begun"
+        assert next_move(one) is None, "it has only begun"
         now = time.monotonic()
         monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + SPREAD_SECONDS)
-        assert one._move() == ("b", "other")
-        assert one._move() is None, "one after the other"
+        assert next_move(one) == ("b", "other")
+        assert next_move(one) is None, "one after the other"
         one._terms.give_up(one._fences.pop("b"), "other")
         assert other._take_free(SPACES) == ["b"]
         monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + 2 * SPREAD_SECONDS)
-        assert one._move() is None and other._move() is None, "two and one"
+        assert next_move(one) is None and next_move(other) is None, "two and one"
 
 
 def test_a_space_that_an_operator_moved_is_the_last_to_be_spared(
@@ -140,32 +145,32 @@ def test_a_space_that_an_operator_moved_is_the_last_to_be_spared(
         other._take_free(["b"])
         one._take_free(["main", "a"])
         one._terms.want(one._spaces["b"], "one")
-        assert other._move() == ("b", "one")
+        assert next_move(other) == ("b", "one")
         other._terms.give_up(other._fences.pop("b"), "one")
         assert one._take_free(["b"]) == ["b"]
         now = time.monotonic()
         monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + SPREAD_SECONDS)
-        assert one._move() == ("a", "other")
+        assert next_move(one) == ("a", "other")
 
 
 def test_a_space_goes_to_the_member_that_it_prefers_or_that_an_operator_names(postgres_url: str) -> None:
     with contextlib.ExitStack() as stack:
         one, other = [stack.enter_context(joined(postgres_url, name, b="other")) for name in ("one", "other")]
         one._take_free(SPACES)
-        assert one._move() == ("b", "other")
+        assert next_move(one) == ("b", "other")
         one._terms.give_up(one._fences.pop("b"), "other")
-        assert other._take_free(SPACES) == ["b"] and other._move() is None
+        assert other._take_free(SPACES) == ["b"] and next_move(other) is None
         one._terms.want(one._spaces["main"], "nobody")
-        assert one._move() is None
+        assert next_move(one) is None
         one._terms.want(one._spaces["main"], "other")
-        assert one._move() == ("main", "other")
+        assert next_move(one) == ("main", "other")
         other._terms.want(other._spaces["b"], "one")
-        assert other._move() == ("b", "one"), "an operator's word counts more"
+        assert next_move(other) == ("b", "one"), "an operator's word counts more"
 
 
 def test_the_store_has_why_a_space_was_taken(postgres_url: str) -> None:
     def why(home: StoreHome, space: str) -> tuple[str | None, str | None, str | None]:
-        [found] = [each for each in home.overview("")[1] if each.space == space]
+        [found] = [each for each in home.looks.ask().spaces if each.space == space]
         return found.before, found.last, found.why
 
     with joined(postgres_url) as one:
@@ -176,7 +181,7 @@ def test_the_store_has_why_a_space_was_taken(postgres_url: str) -> None:
             assert other._take_free(["a"]) == ["a"] and why(other, "a") == ("one", "other", "ended")
             one._terms.give_up(one._fences["b"], "other")
             assert other._take_free(["b"]) == ["b"] and why(other, "b") == ("one", "other", "moved")
-            stands = other.standings()["main"]
+            stands = other.looks.ask().standings["main"]
             assert other._why(stands) == "silent", (
                 "its counter stood still, else a living leader is left alone"
             )
@@ -196,7 +201,7 @@ def test_a_move_of_a_space_that_is_just_free_is_wanted_once_it_is_led(postgres_u
             moved = threads.submit(move, address, "a", "one", patience=20.0)
             time.sleep(0.3)  # so that it has asked for what nobody leads
             assert other._take_free(["a"]) == ["a"]
-            while (found := other._move()) is None:
+            while (found := next_move(other)) is None:
                 time.sleep(0.01)
             assert found == ("a", "one")
             other._give_up(other._fences.pop("a"), "one", 0.5)
@@ -209,16 +214,16 @@ def test_a_drained_member_hands_over_main_last_and_takes_only_what_no_other_can(
         one = stack.enter_context(joined(postgres_url, b="one"))
         one._take_free(SPACES)
         assert one.notes.drain("one") and not one.notes.drain("one")
-        assert one._move() is None, "there is no other member"
+        assert next_move(one) is None, "there is no other member"
         with joined(postgres_url, "other", b="one") as other:
             for space in ("b", "a", "main"):
-                assert one._move() == (space, "other")
+                assert next_move(one) == (space, "other")
                 one._give_up(one._fences.pop(space), "other", 0.0)
                 assert one._take_free(SPACES) == []
                 assert other._take_free(SPACES) == [space]
-            assert other._move() is None, "neither a preference nor the spread counts"
+            assert next_move(other) is None, "neither a preference nor the spread counts"
             other._terms.give_up(other._fences["a"], "one")
-            assert not other.standings()["a"].wanted_lives
+            assert not other.looks.ask().standings["a"].wanted_lives
             assert other._take_free(SPACES) == ["a"]
         assert sorted(one._take_free(SPACES)) == sorted(SPACES)
         assert one.notes.resume("one") and not one.notes.resume("one")

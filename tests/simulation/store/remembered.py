@@ -23,12 +23,6 @@ def is_drained(content: Content, name: str | None) -> bool:
     return content["daemons"].get(name, NEW)[2] is not None
 
 
-def _candidates(content: Content, _v: Values, now: float, _number: int) -> Answer:
-    drained = [name for name in content["daemons"] if is_drained(content, name)]
-    living = [row[NAME] for row in content["members"].values() if row[UNTIL] > now and row[URL]]
-    return [(drained, living)], []
-
-
 def _drain(content: Content, v: Values, now: float, _number: int) -> Answer:
     if is_drained(content, v["name"]):
         return [], []
@@ -79,17 +73,17 @@ def _served(content: Content, v: Values, now: float, _number: int) -> Answer:
     return [], [("handovers", v["space"], (term, stopped, now))]
 
 
-def _noted(content: Content, _v: Values, _now: float, _number: int) -> Answer:
-    rows = [[name, *row] for name, row in sorted(content["daemons"].items())]
-    pauses = [
-        [content["spaces"][space][0], term, None if served is None else served - stopped]
+def noted(content: Content) -> tuple[list[Row], list[Row]]:
+    """Returns what the columns of a ``StoreNoted`` answer."""
+    rows: list[Row] = [(name, *row) for name, row in sorted(content["daemons"].items())]
+    pauses: list[Row] = [
+        (content["spaces"][space][0], term, None if served is None else served - stopped)
         for space, (term, stopped, served) in content["handovers"].items()
     ]
-    return [(rows, sorted(pauses))], []
+    return rows, sorted(pauses)
 
 
 REMEMBERED: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]] = {
-    daemons._CANDIDATES: _candidates,
     daemons._DRAIN: _drain,
     daemons._RESUME: _resume,
     daemons._SAY: _say,
@@ -97,5 +91,4 @@ REMEMBERED: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]]
     daemons._FORGET: _forget,
     daemons._STOPPED: _stopped,
     daemons._SERVED: _served,
-    daemons._NOTED: _noted,
 }

@@ -20,7 +20,7 @@ from relay.store.ports import KEY_BITS
 from relay.store.postgres import fenced, members, schema, sizes, staged, tables, topics
 from relay.store.postgres.tables import NAMES, OF_SPACE
 from server.cluster.database import cluster_state as overview
-from tests.simulation.store.remembered import REMEMBERED, is_drained
+from tests.simulation.store.remembered import REMEMBERED, is_drained, noted
 
 Row: TypeAlias = tuple[Any, ...]
 Content: TypeAlias = Mapping[str, Mapping[Any, Row]]
@@ -548,21 +548,33 @@ def _give_up(content: Content, v: Values, _now: float, _number: int) -> Answer:
     return [], [("terms", v["space"], (row[0], None, v["wanted"] or row[2], *row[3:]))]
 
 
-def _members_seen(content: Content, _v: Values, now: float, _number: int) -> Answer:
+def _view(content: Content, now: float) -> tuple[list[Row], ...]:
+    """Returns what the columns of a ``StoreView`` answer."""
     rows = [row for row in content["members"].values() if row[UNTIL] > now - 86_400]
-    rows.sort(key=lambda row: (row[NAME], -row[UNTIL]))
-    return [(*row[NAME:CONFIG], row[UNTIL] - now, row[CONFIG].hex(), row[UNTIL], LATEST) for row in rows], []
-
-
-def _spaces_seen(content: Content, _v: Values, now: float, _number: int) -> Answer:
-    found = []
+    rows.sort(key=lambda row: (row[NAME], -row[0]))
+    spaces = []
     for space, (name, _) in content["spaces"].items():
-        term = content["terms"].get(space)
-        if name and term is not None:
-            row = content["members"].get(term[1])
-            said = (row[NAME], row[URL], row[UNTIL] - now) if row else (None, None, -1.0)
-            found.append((name, term[0], *said, *term[3:]))
-    return sorted(found, key=lambda each: each[0]), []
+        if (term := content["terms"].get(space)) is None:
+            continue
+        row, nonce = content["members"].get(term[1]), None if term[1] is None else str(term[1])
+        led = (row[NAME], row[URL], row[UNTIL] - now) if row else (None, None, -1.0)
+        more = (row[WEB], row[BEAT]) if row else (None, None)
+        if name:
+            newest = max([at for of, at in content["segments"] if of == space], default=None)
+            written = None if newest is None else str(newest)
+        else:
+            seal = content["meta"].get((space, SEAL))
+            written = None if seal is None else seal[0].hex()
+        spaces.append((name, term[0], *led, *term[3:], nonce, term[2], *more, written))
+    members_seen: list[Row] = [
+        (*row[NAME:CONFIG], row[UNTIL] - now, row[CONFIG].hex(), row[UNTIL], LATEST) for row in rows
+    ]
+    return members_seen, sorted(spaces, key=lambda each: str(each[0])), *noted(content)
+
+
+def _renew_and_view(content: Content, v: Values, now: float, number: int) -> Answer:
+    answers, changes = _renew(content, v, now, number)
+    return [(*each, *_view(content, now)) for each in answers], changes
 
 
 def _leave(_content: Content, v: Values, _now: float, _number: int) -> Answer:
@@ -589,8 +601,8 @@ PLAIN: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]] = {
     members._TAKE: _take,
     members._GIVE_UP: _give_up,
     members._OTHERS: _others,
-    overview._MEMBERS: _members_seen,
-    overview._SPACES: _spaces_seen,
+    f"{members._RENEW}, {overview.VIEW}": _renew_and_view,
+    f"SELECT {overview.VIEW}": lambda c, _v, now, _: ([_view(c, now)], []),
     members._LEAVE: _leave,
     **REMEMBERED,
     fenced._BARRIER: _barrier,

@@ -15,12 +15,13 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
 from relay.store.address import StoreAddress
 from relay.store.errors import LogDamaged, LogFailed
-from relay.store.postgres.daemons import DaemonNotes, noted_of
+from relay.store.postgres.daemons import DaemonNotes
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import FencedWriter
 from relay.store.postgres.members import Membership, Profile, SpaceTerms
 from relay.store.postgres.staged import PostgresStaged
 from relay.store.postgres.tables import PostgresLog
+from server.cluster.database.cluster_state import StoreView, view_of
 from tests.simulation.members import ADDRESS, stored
 from tests.simulation.store.server import Store
 
@@ -56,8 +57,22 @@ def outcomes(address: StoreAddress, seed: int) -> Iterator[tuple[str, object]]:
                 yield name, outcome(OPERATIONS[name], leader, random)
                 standing = terms.standing(space)
                 yield "standing", (standing.term, standing.name, standing.wanted, standing.lives)
+                yield "view", seen(view_of(database), f"law {seed}")
             for each in leaders:
                 each.close()
+
+
+def seen(view: StoreView, space: str) -> object:
+    """Returns what a view has of a space and of all members, but for times and nonces."""
+    [found] = [each for each in view.spaces if each.space == space]
+    stands = view.standings[space]
+    return (
+        [(each.name, each.url, each.settings, each.left > 0) for each in view.members],
+        (found.term, found.leader, found.last, found.before, found.why, found.left > 0),
+        (stands.term, stands.name, stands.wanted, stands.beat, stands.wanted_lives),
+        view.written[space],
+        (sorted(view.noted.drained), view.candidates),
+    )
 
 
 def outcome(operation: Callable[[Leader, Random], Any], leader: Leader, random: Random) -> object:
@@ -94,7 +109,7 @@ class Leader:
 
     def noted(self) -> object:
         """Returns what the store remembers, without times."""
-        noted = noted_of(self._database)
+        noted = view_of(self._database).noted
         return (
             [
                 (each.name, each.url, each.version, each.drained is None, each.gone is None, each.said)
@@ -183,7 +198,6 @@ OPERATIONS: Final[dict[str, Callable[[Leader, Random], Any]]] = {
     "renew": lambda leader, _: leader.member.renew() is not None,
     "drain": lambda leader, random: leader.notes.drain(random.choice(NAMES)),
     "resume": lambda leader, random: leader.notes.resume(random.choice(NAMES)),
-    "candidates": lambda leader, _: tuple(map(sorted, leader.notes.candidates())),
     "say": lambda leader, random: leader.notes.say(random.choice(NAMES), "tcp://x", "1", "{}"),
     "leave": lambda leader, random: leader.notes.leave(random.choice(NAMES), "tcp://x", "1"),
     "stopped": lambda leader, random: leader.notes.stopped(leader.space, random.randrange(9), 0.5),
