@@ -14,11 +14,11 @@ from tests.sources import code_lines, import_lines, product
 from tests.test_imports import arrows
 
 BUDGETS: Final = """
-core     43837  index/ dataspace/ relay/ server/
+core     43892  index/ dataspace/ relay/ server/
 groups    3848  relay/groups/ server/groups/
 topics    4125  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4208  relay/archive/ relay/objects/ server/archiving/
-cluster   3263  relay/store/postgres/ server/cluster/
+cluster   3391  relay/store/postgres/ server/cluster/
 hosting   3297  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1338  relay/backup/ server/copies/

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -31,25 +32,29 @@ class StoreAddress:
     url: str
     """The address for libpq, passwords included."""
     schema: str = SCHEMA
+    wait: float = 0.0
+    """For how many seconds what opens the store waits for a database that is away."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads an address; raises ``UsageError`` for any other text.
 
-        All parameters but ``schema`` are libpq's own.
+        All parameters but ``schema`` and ``wait`` are libpq's own.
         """
         parts = urlsplit(text)
         if parts.scheme not in SCHEMES:
             raise UsageError(f"no address of a database: {text!r}; one begins with postgresql://")
-        schema, parameters = SCHEMA, list[tuple[str, str]]()
+        schema, wait, parameters = SCHEMA, 0.0, list[tuple[str, str]]()
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             if name == "schema":
                 schema = value
+            elif name == "wait":
+                wait = _seconds(value)
             else:
                 parameters.append((name, value))
         if not 0 < len(schema.encode()) <= _MOST_SCHEMA or "\0" in schema:
             raise UsageError(f"a schema has a name of 1 to {_MOST_SCHEMA} bytes, not {schema!r}")
-        return cls(_joined(parts.netloc, parts.path, urlencode(parameters, quote_via=quote)), schema)
+        return cls(_joined(parts.netloc, parts.path, urlencode(parameters, quote_via=quote)), schema, wait)
 
     @property
     def text(self) -> str:
@@ -66,6 +71,16 @@ class StoreAddress:
         return _joined(netloc, parts.path, urlencode(shown, safe="*/", quote_via=quote))
 
     __repr__ = __str__
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise UsageError(f"a store is waited for some seconds, not {text!r}")
+    return found
 
 
 def _joined(netloc: str, path: str, query: str) -> str:

@@ -118,20 +118,30 @@ PAUSE: Final = 0.1
 """Seconds between two attempts."""
 
 
-def wait_for_daemon(url: str | None, lasting: str) -> None:
-    """Returns when a daemon listens at one of the addresses, or after a time such as ``10s``.
+def wait_for_daemon(args: argparse.Namespace) -> None:
+    """Returns when a daemon listens at one of the addresses, or after the time of ``--wait``.
 
     It tries with a socket of its own, so that the command itself connects, and reports that there is no
     daemon, as without ``--wait``.  A daemon listens only when everything durable is restored.
     """
     from server.config.units import duration  # few commands wait
 
-    addresses, until = parse_urls(url), time.monotonic() + duration(lasting)
+    addresses, until = parse_urls(args.url), time.monotonic() + duration(args.wait)
     while time.monotonic() < until:
         seconds = max(PAUSE, (until - time.monotonic()) / len(addresses))
         if any(_listens(address, seconds) for address in addresses):
             return
         time.sleep(PAUSE)
+
+
+def patient_stores(args: argparse.Namespace) -> None:
+    """Has the addresses of stores among the arguments say how long each is waited for."""
+    from server.config.units import duration  # as above
+
+    for name in ("data", "source", "target"):
+        place = getattr(args, name, None)
+        if isinstance(place, str) and place.startswith("postgres"):
+            setattr(args, name, f"{place}{'&' if '?' in place else '?'}wait={duration(args.wait):g}")
 
 
 def _listens(address: Address, seconds: float) -> bool:

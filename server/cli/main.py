@@ -41,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     """Carries out a command, which loads what it needs and no more: loading is most of a short one."""
     if getattr(args, "wait", "0s") != "0s":
-        from server.cli.connecting import wait_for_daemon
+        from server.cli.connecting import patient_stores, wait_for_daemon
 
-        wait_for_daemon(args.url, args.wait)
+        (wait_for_daemon if args.row.is_client else patient_stores)(args)
     row: Command = args.row
     gc.disable()  # what a command loads is no garbage, and to look for some is a fifth of a short one's CPU
     try:

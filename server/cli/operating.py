@@ -7,6 +7,7 @@ from typing import Final
 
 from server.cli import arguments as a
 from server.cli.arguments import JSON, JSON_LINES, Command, flag, option, repeated, titled, word
+from server.cli.clustering import CLUSTER, WAIT
 from server.cli.dividing import GROUPS
 
 STORE: Final = (
@@ -16,6 +17,7 @@ STORE: Final = (
         type=a.place,
     ),
     option("--space NAME", "the log of this space (default main)"),
+    WAIT,
 )
 KEEPING: Final = (
     option("--keep-for TIME", "delete epochs older than TIME, such as 7d (default: keep)"),
@@ -39,6 +41,7 @@ COPY: Final = Command(
         option("--to PLACE", "a new or empty directory, or a store without these logs", type=a.place,
                dest="target", required=True),
         option("--space NAME", "copy the log of this space alone (default: all spaces and topics)"),
+        WAIT,
         QUIET,
     ),
     is_client=False,
@@ -307,6 +310,7 @@ OPERATING: Final = (
                    "with a URL: the backup on this machine that is copied there (default: DATA.backup)",
                    type=a.path),
             option("--rate SIZE", "copy at most SIZE in a second, such as 20MiB"),
+            WAIT,
             QUIET,
         ),
         is_client=False,
@@ -341,68 +345,7 @@ Clients find another dataspace there: epochs that they saw after that moment nev
 command moves it on into a store.
 """,
     ),
-    Command("cluster", "look at the daemons that share a store, and say which of them leads",
-        description="Daemons with one --data postgresql://HOST/DB?schema=NAME are a cluster; one leads each"
-                    " space.",
-        is_client=False,
-    ),
-    Command("cluster status", "print which daemons use a store in PostgreSQL, and which of them leads",
-        "cluster.commands:cluster_status",
-        (
-            option("--data ADDRESS", "the store: postgresql://HOST/DB?schema=NAME", type=a.place),
-            JSON,
-        ),
-        is_client=False,
-        epilog="A daemon that was killed or cut off is shown as gone until it is back, for a day. The exit"
-               " code is 1 if a space has no leader.",
-    ),
-    Command("cluster move", "have another daemon lead a space",
-        "cluster.commands:cluster_move",
-        (
-            word("SPACE", "the space, as `cluster status` names it"),
-            word("DAEMON", "the daemon that is to lead it, by its cluster.name"),
-            option("--data ADDRESS", "the store: postgresql://HOST/DB?schema=NAME", type=a.place),
-            option("--within TIME", "how long the move may take (default 30s)", default="30s"),
-        ),
-        is_client=False,
-        epilog="Sessions with grace go on there. A leader of main hands over all that it leads, and may take"
-               " the other spaces again.",
-    ),
-    Command("cluster drain", "have a daemon hand over all that it leads, until it is resumed",
-        "cluster.commands:cluster_drain",
-        (
-            word("DAEMON", "the daemon, by its cluster.name; it may be down"),
-            option("--data ADDRESS", "ask this store, postgresql://HOST/DB?schema=NAME, and no daemon",
-                   type=a.place),
-            option("--within TIME", "how long that may take (default 30s)", default="30s"),
-        ),
-        epilog="""\
-examples:
-  dataspace cluster drain two --url tcp://one:7377
-  dataspace cluster drain two --data 'postgresql://db1,db2/app?schema=ds'
-
-Ask any daemon of the cluster, with the right administer, or the store. Each space is printed once another
-daemon leads it. The daemon goes on to follow, and stays drained when it is started again. It leads only while
-no other daemon lives. With exit code 1 it stays drained, but has not handed over all in time.
-""",
-    ),
-    Command("cluster resume", "have a drained daemon lead again", "cluster.commands:cluster_resume",
-        (
-            word("DAEMON", "the daemon, by its cluster.name"),
-            option("--data ADDRESS", "ask this store, postgresql://HOST/DB?schema=NAME, and no daemon",
-                   type=a.place),
-        ),
-        epilog="It is given spaces as before it was drained: those that prefer it, its share of those that"
-               " are free, and others that are spared.",
-    ),
-    Command("cluster upgrade", "allow features that earlier versions do not know, once no daemon is older",
-        "cluster.commands:cluster_upgrade",
-        (
-            option("--data ADDRESS", "the store: postgresql://HOST/DB?schema=NAME", type=a.place),
-        ),
-        is_client=False,
-        epilog="It is the last step of an upgrade: earlier versions cannot use the store afterwards.",
-    ),
+    *CLUSTER,
     Command("drain", "end a daemon: no new sessions, then the end when all have gone",
         "cli.once.sessions:drain",
         (

@@ -39,7 +39,7 @@ def cluster_status(args: argparse.Namespace) -> int:
     """
     from server.cluster.database.reading import seen  # psycopg is loaded where it is used
 
-    members, daemons, spaces, level, durability = seen(_address(args))
+    members, daemons, spaces, level, durability, connections, allowed = seen(_address(args))
     living = [each for each in daemons if each.left > 0]
     gone = [each for each in daemons if each.left <= 0]
     commands = [each for each in members if each.left > 0 and not each.url]
@@ -53,6 +53,8 @@ def cluster_status(args: argparse.Namespace) -> int:
                     "spaces": [each._asdict() for each in spaces],
                     "level": level,
                     "durability": durability.words,
+                    "connections": connections,
+                    "connections_allowed": allowed,
                 }
             )
         )
@@ -70,6 +72,8 @@ def cluster_status(args: argparse.Namespace) -> int:
         known = min([each.level for each in living], default=level)
         more = f", all daemons know level {known}: dataspace cluster upgrade" if known > level else ""
         write(f"features: level {level}{more}")
+        held = ", ".join([f"{name} {number}" for name, number in connections.items()])
+        write(f"connections: {held or 'none seen'}; the database allows {allowed} in all")
         write(f"durability: {durability.words}")
     return 0 if all(each.left > 0 for each in spaces) else 1
 

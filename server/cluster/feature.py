@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import Refused
+from index.values.values import Map
 from relay.store.address import StoreAddress
 from server.cluster.database.figures import CLUSTER, ClusterFigures, ClusterView
 from server.cluster.followers import FOLLOWERS, Followers
@@ -20,6 +21,7 @@ from server.sessions.requests import check_own_machine
 if TYPE_CHECKING:
     from dataspace.wire.verbs import Arguments
     from index.values.values import Value
+    from server.cluster.database.store import StoreHome
     from server.sessions.peer import Peer
     from server.sessions.state import DaemonState
     from server.spaces.space import HostedSpace
@@ -54,30 +56,36 @@ METRICS: Final[tuple[Metric[ClusterFigures], ...]] = (
 # fmt: on
 
 
-def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
-    """A directory has no members."""
+def _store_of(daemon: DaemonState) -> StoreHome | None:
+    """Returns the home of a daemon if it is a store."""
     if not isinstance(daemon.config.data, StoreAddress):
-        return ()
-    from server.cluster.database.membership import state_members  # psycopg is loaded where it is used
-    from server.cluster.database.store import StoreHome
+        return None
+    from server.cluster.database.store import StoreHome  # psycopg is loaded where it is used
 
     assert isinstance(daemon.home, StoreHome)  # by its configuration
-    return (DaemonTask("facts about the cluster", partial(state_members, daemon, daemon.home)),)
+    return daemon.home
+
+
+def _tasks(daemon: DaemonState) -> Sequence[DaemonTask]:
+    """A directory has no members."""
+    if (home := _store_of(daemon)) is None:
+        return ()
+    from server.cluster.database.membership import state_members  # as above
+
+    return (DaemonTask("facts about the cluster", partial(state_members, daemon, home)),)
 
 
 async def _cluster(daemon: DaemonState, peer: Peer, arguments: Arguments) -> Value:
     """Drains a daemon of the cluster, or resumes it, and returns its role; any daemon of it does that."""
     peer.permit.check_administer("drain a daemon")
     check_own_machine(daemon, peer, "drain one of the cluster")
-    if not isinstance(daemon.config.data, StoreAddress):
+    if (home := _store_of(daemon)) is None:
         await trio.lowlevel.checkpoint()
         raise Refused("no-cluster", "this daemon has its data in a directory, and is of no cluster")
-    from server.cluster.database.drained import packed  # psycopg is loaded where it is used
-    from server.cluster.database.store import StoreHome
+    from server.cluster.database.drained import packed  # as above
 
-    assert isinstance(daemon.home, StoreHome)  # by its configuration
     name, do = arguments["name"], arguments["do"]
-    role = await trio.to_thread.run_sync(daemon.home.role_of, name, do, abandon_on_cancel=True)
+    role = await trio.to_thread.run_sync(home.role_of, name, do, abandon_on_cancel=True)
     if role.changed:
         daemon.watch.acted(do, f"{name}, as session {peer.session_id} requested")
     return packed(role)
@@ -87,6 +95,16 @@ def _make(daemon: DaemonState) -> None:
     daemon.parts.add(CLUSTER, ClusterView())
     daemon.parts.add(FOLLOWERS, Followers(daemon))
     daemon.link = contact_of(daemon)
+    if (home := _store_of(daemon)) is not None:
+        home.given_up = daemon.parts[FOLLOWERS].tell_moved
+
+
+def _status(daemon: DaemonState, _: HostedSpace) -> dict[str, Value]:
+    found: dict[str, Value] = {"followers": daemon.parts[FOLLOWERS].status()}
+    if (home := _store_of(daemon)) is not None:
+        held, allowed = home.connections
+        found["connections"] = Map({"held": held, "allowed": allowed})
+    return found
 
 
 def _leads(daemon: DaemonState, spaces: Sequence[HostedSpace]) -> Sequence[DaemonTask]:
@@ -102,7 +120,7 @@ FEATURE: Final = Feature(
     verbs=lambda daemon: {"follow": daemon.parts[FOLLOWERS].follow, "cluster": partial(_cluster, daemon)},
     tasks=_tasks,
     leads=_leads,
-    status=lambda daemon, _: {"followers": daemon.parts[FOLLOWERS].status()},
+    status=_status,
     inspected=frozenset(["followers"]),
     metrics=Measured(lambda daemon: daemon.parts[CLUSTER].figures(), METRICS),
 )

@@ -33,10 +33,12 @@ from server.config.hosted import ACTORS, FLOWS, FUNCTIONS, HostedActor, HostedFl
 from server.config.kinds import path, text
 from server.config.model import (
     ALL,
+    BESIDE_SPACES,
     COMMITTED,
     DURABLE,
     KEPT,
     QUOTAS,
+    READING,
     SHOWN,
     SPACE_LIMITS,
     Config,
@@ -126,6 +128,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     )
     _check_followers(config)
     spaces = _spaces(document, file, config.all_spaces()[0], args)
+    config = _with_connections(config, given, len(spaces) + 1)
     if config.without_rules:
         config = replace(config, space_limits=replace(config.space_limits, rules=0))
         spaces = {name: replace(each, limits=replace(each.limits, rules=0)) for name, each in spaces.items()}
@@ -175,6 +178,23 @@ def _check_followers(config: Config) -> None:
         )
     if config.followers and follow is not None:
         raise UsageError("a daemon that follows another one starts no followers: leave out --followers")
+
+
+def _with_connections(config: Config, given: dict[str, Given], spaces: int) -> Config:
+    """Returns a configuration with as many connections to a database as so many spaces need at most.
+
+    Raises ``UsageError`` for fewer than a daemon needs that leads all of them.
+    """
+    least, most = spaces + BESIDE_SPACES + 1, config.cluster.connections
+    if not isinstance(config.data, StoreAddress) or most >= least:
+        return config
+    if most:
+        raise UsageError(
+            f"cluster.connections is {most}; a daemon that leads {spaces} of {spaces} spaces needs {least}"
+        )
+    most = spaces + BESIDE_SPACES + READING
+    given["cluster.connections"] = Given(most, IN_CLUSTER)
+    return replace(config, cluster=replace(config.cluster, connections=most))
 
 
 def _read(file: Path) -> dict[str, object]:

@@ -254,6 +254,14 @@ class Inherited:
     """The listening sockets, by address."""
 
 
+BESIDE_SPACES: Final = 6
+"""Connections to a database that a daemon may need beside one for each space, and those that read: for its
+lease, the confirmation of that, terms (two while a take-over is held up), topics, and staged batches."""
+
+READING: Final = 4
+"""Connections that read, unless another number is set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """What daemons over one log tell clients about themselves."""
@@ -266,6 +274,8 @@ class Cluster:
     """The name of this daemon among the daemons of a store; by default its machine and process."""
     lease: float = setting(3.0, SECONDS.between(0.2, 3600.0))  # renewed every third of it, over a network
     """Seconds after which another daemon leads if this one has not renewed its lease."""
+    connections: int = setting(0, COUNT.between(BESIDE_SPACES + 2, 10_000, zero=True))
+    """Connections to the database that this daemon has at most; 0 is as many as are of use."""
     state: Path | None = setting(None, path)
     """A directory in which this daemon remembers the newest place of each log that it has seen."""
 

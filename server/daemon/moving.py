@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
-from server.cluster.followers import FOLLOWERS
 from server.home import SteppedDown
 from server.hosting.actors import HOSTING
 from server.sessions.peer import PEERS
@@ -131,6 +130,5 @@ async def _hand_over(
     hosted.give_back()
     hosted.log.close()
     await daemon.home.give_up(name, successor, perf_counter() - stopped)
-    daemon.parts[FOLLOWERS].tell_moved()
     if held is not None:
         await daemon.lane.work(daemon).do(hosted.space.emptying())

@@ -8,12 +8,12 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -56,7 +56,12 @@ a busy loop does every 0.1 ms: with a longer interval the writer of the log wait
 AWAY_SECONDS: Final = 1.0
 """Seconds until a database that was not reached is asked again."""
 
+MUTE_SECONDS: Final = 5.0
+"""Seconds after which a start says that it waits for what does not answer, and again."""
+
 logger = logging.getLogger("dataspace")
+
+T = TypeVar("T")
 
 
 async def serve(
@@ -114,18 +119,29 @@ class _EndedError(Exception):
     """The daemon is to end while it waits for its leader."""
 
 
-async def _until_ending(ending: trio.Event, home: Home, space: str) -> bool:
-    """Returns as ``home.wait_log``; raises ``_EndedError`` once the daemon is to end."""
+async def _until_ending(
+    ending: trio.Event, what: str, function: Callable[..., Awaitable[T]], *args: Any
+) -> T:
+    """Returns as ``function``; raises ``_EndedError`` once the daemon is to end.
+
+    Says again and again for ``what`` it waits: a pooler answers nothing while all its connections are used.
+    """
 
     async def cancel(scope: Scope) -> None:
         await ending.wait()
         scope.cancel()
 
+    async def say() -> None:
+        while True:
+            await trio.sleep(MUTE_SECONDS)
+            logger.warning("this daemon waits for %s", what)
+
     async with lone_nursery() as nursery:
         nursery.start_soon(partial(cancel, nursery.cancel_scope))
-        leads = await home.wait_log(space)
+        nursery.start_soon(say)
+        found = await function(*args)
         nursery.cancel_scope.cancel()
-        return leads
+        return found
     raise _EndedError
 
 
@@ -169,7 +185,7 @@ async def _serve(
             held.callback(log_of.removeFilter, kept)
         held.enter_context(audit_to(config.logging.audit))
         before.home = home = home_of(config, before.home)
-        led = await home.enter(held)
+        led = await _until_ending(before.ending, f"an answer of {home.place}", home.enter, held)
         logs = [
             (each, await _opened(config, before, each.name, held, leads=each.name in led))
             for each in config.all_spaces()
@@ -201,7 +217,7 @@ async def _opened(
     log: Log | FollowedLog
     home = before.home
     assert home is not None  # which was entered
-    if leads or await _until_ending(before.ending, home, space):
+    if leads or await _until_ending(before.ending, f"the log of space {space}", home.wait_log, space):
         log = home.open_log(space, accept_damage=config.accept_damage)
     else:
         log = home.follow_log(space, held)

@@ -14,8 +14,11 @@ Always: nothing here is needed for safety; what is lost with a failover of the d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from psycopg import errors
 
 if TYPE_CHECKING:
     from relay.store.ports import Row
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 KEPT_SECONDS: Final = 86_400
 MOST_GONE: Final = 64
 """For how long, and of how many, the store remembers who has left."""
+
+SAY_SECONDS: Final = 1.0
+"""How long a daemon says nothing new: how far it is behind changes each moment."""
 
 _DRAIN: Final = """
 INSERT INTO {s}.daemons AS d (name, drained) VALUES (%(name)s, clock_timestamp())
@@ -108,11 +114,18 @@ class StoreNoted(NamedTuple):
         )
 
 
+def lacks(failure: Exception) -> bool:
+    """True if a question failed since tables are not there, as only earlier versions have used a store."""
+    return isinstance(failure.__cause__, errors.UndefinedTable)
+
+
 class DaemonNotes:
     """Writes it, over the connection of ``terms``: no commit waits for a standby."""
 
     def __init__(self, terms: SpaceTerms) -> None:
         self._ask: Final = terms.ask_rows
+        self._said, self._said_at = ("", ""), 0.0
+        """Where this daemon is and what it said of itself last, and when, as of ``monotonic``."""
 
     def drain(self, name: str) -> bool:
         """Drains a daemon until ``resume``; False if it is already."""
@@ -122,9 +135,14 @@ class DaemonNotes:
         """Has a daemon lead again; False if it was not drained."""
         return bool(self._ask(_RESUME, name=name))
 
+    def is_new(self, url: str, said: str) -> bool:
+        """True if ``say`` is worth a write: it was other words, and not just now."""
+        return (url, said) != self._said and monotonic() - self._said_at > SAY_SECONDS
+
     def say(self, name: str, url: str, version: str, said: str) -> None:
         """Notes what a daemon says of itself, as JSON, and that it is here."""
         self._ask(_SAY, name=name, url=url, version=version, said=said)
+        self._said, self._said_at = (url, said), monotonic()
 
     def leave(self, name: str, url: str, version: str) -> None:
         """Notes that a daemon has left in order, and forgets those who left long ago."""

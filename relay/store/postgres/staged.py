@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from relay.store.errors import LogFailed
 from relay.store.postgres.database import Database
-from relay.store.postgres.fenced import FencedWriter
+from relay.store.postgres.fenced import Fence, FencedWriter
 
 _OF_SPACE: Final = "FROM {s}.staged WHERE space = %(space)s"
 
@@ -24,6 +24,30 @@ _PURGE: Final = """purged AS (
     DELETE FROM {s}.staged USING led WHERE space = %(space)s AND since < %(before)s
 )"""
 _TOTAL: Final = f"SELECT count(*), coalesce(sum(octet_length(key) + octet_length(body)), 0)::int8 {_OF_SPACE}"
+
+
+class StagingLine:
+    """The one connection by which the staged batches of several spaces are written, one after the other."""
+
+    def __init__(self) -> None:
+        self.lock: Final = threading.RLock()
+        self.holder: StagedWriter | None = None
+        """The writer that is connected."""
+
+
+class StagedWriter(FencedWriter):
+    """A writer that shares its line: the writer before it parts with its connection."""
+
+    def __init__(self, database: Database, fence: Fence, line: StagingLine) -> None:
+        super().__init__(database, fence)
+        self._line: Final = line
+
+    def write(self, *args: Any, **more: Any) -> None:
+        with self._line.lock:
+            if (before := self._line.holder) is not None and before is not self:
+                before._disconnect()
+            self._line.holder = self
+            super().write(*args, **more)
 
 
 class PostgresStaged:

@@ -134,8 +134,17 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
         *([("durability", text("durability"))] if fields.get("durability") else []),
+        *_connections(fields),
         *_archive(fields),
     ]
+
+
+def _connections(fields: dict[Value, Value]) -> list[tuple[str, str]]:
+    """Returns a line for the connections to a database, if the daemon has one."""
+    found = fields.get("connections")
+    if not isinstance(found, Map):
+        return []
+    return [("connections", f"{found['held']!s} of {found['allowed']!s} to the database")]
 
 
 def _archive(fields: dict[Value, Value]) -> list[tuple[str, str]]:

@@ -11,12 +11,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from uuid import UUID
 
-from psycopg import errors
-
 from relay.store.errors import LogFailed
 from relay.store.header import SEAL
 from relay.store.levels import FIRST as FIRST_LEVEL
-from relay.store.postgres.daemons import NOTES, StoreNoted
+from relay.store.postgres.daemons import NOTES, StoreNoted, lacks
 from relay.store.postgres.members import Standing
 from relay.store.postgres.schema import LEVEL
 
@@ -175,9 +173,9 @@ def view_of(database: Database) -> StoreView:
     try:
         return StoreView.of(at, *database.rows(f"SELECT {VIEW}", {})[0])
     except LogFailed as failure:
-        if not isinstance(failure.__cause__, errors.UndefinedTable):
+        if not lacks(failure):
             raise
-    return StoreView.of(at, *database.rows(f"SELECT {_STORE}", {})[0])  # only earlier versions used it
+    return StoreView.of(at, *database.rows(f"SELECT {_STORE}", {})[0])
 
 
 def latest_of(members: Sequence[MemberSeen]) -> list[MemberSeen]:

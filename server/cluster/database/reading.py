@@ -73,6 +73,20 @@ class StoreSeen(NamedTuple):
     level: int
     """The level of features in force."""
     durability: Durability
+    connections: dict[str, int]
+    """How many connections to the database each daemon has, by name, as far as the role may see."""
+    allowed: int
+    """How many the database allows all its users together."""
+
+
+_CONNECTIONS: Final = """
+SELECT application_name, count(*)::int FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'dataspace %%' AND pid <> pg_backend_pid()
+GROUP BY 1 ORDER BY 1
+"""
+_ALLOWED: Final = """
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+"""
 
 
 def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> SpaceSeen:
@@ -147,4 +161,6 @@ def seen(address: StoreAddress) -> StoreSeen:
             view.spaces,
             database.rows(STATED, {})[0][1],
             Durability(*database.rows(f"SELECT {SETTINGS}", {})[0]),
+            {name.partition(" ")[2]: held for name, held in database.rows(_CONNECTIONS, {})},
+            database.rows(_ALLOWED, {})[0][0],
         )

@@ -38,7 +38,7 @@ from relay.store.postgres.fenced import Fence, FencedWriter
 from relay.store.postgres.members import Confirmations, Membership, Profile, SpaceTerms, Standing
 from relay.store.postgres.places import SeenPlaces
 from relay.store.postgres.sizes import store_sizes
-from relay.store.postgres.staged import PostgresStaged
+from relay.store.postgres.staged import PostgresStaged, StagedWriter, StagingLine
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from server.cluster.database.agreement import digest
@@ -48,7 +48,7 @@ from server.cluster.database.lease import MemberLease
 from server.cluster.database.looks import CALM_SECONDS, LOOK_SECONDS, StoreLooks
 from server.cluster.database.proofs import FollowerProofs, proof_of
 from server.cluster.database.seen import StoreFollowedJournal, StoreFollowedLog
-from server.config.model import own_name
+from server.config.model import BESIDE_SPACES, READING, own_name
 from server.home import SteppedDown
 
 if TYPE_CHECKING:
@@ -91,8 +91,13 @@ class StoreHome:
         self.has_stand_by: bool = False
         self.leads_each: bool = True
         self._names: Final = [each.name for each in config.all_spaces()]
-        self._database: Final = Database(address)
         profile = Profile(cluster.name or own_name(), config=digest(config))
+        self.given_up: Callable[[], None] = lambda: None
+        """Called when a space was given up: followers look who leads it."""
+        self._allowed: Final = cluster.connections or len(self._names) + BESIDE_SPACES + READING
+        reading = self._allowed - len(self._names) - BESIDE_SPACES
+        self._database: Final = Database(address, readers=reading, name=profile.name)
+        self._staging: Final = StagingLine()
         self._member: Final = Membership(self._database, profile, cluster.lease, VIEW)
         self.places: Final[SeenPlaces] = SeenPlaces(cluster.state) if before is None else before.places
         self._accept_damage: Final = config.accept_damage
@@ -107,8 +112,6 @@ class StoreHome:
         self.notes: Final = DaemonNotes(self._terms)
         self._url = ""
         """Where clients reach this daemon, also once it gives no address to others."""
-        self._said, self._said_at = "", 0.0
-        """What this daemon said of itself last, for ``cluster status``, and when, as of ``monotonic``."""
         self._spaces: dict[str, int] = {}
         """The number of each space in the store."""
         self._fences: dict[str, Fence] = {}
@@ -135,7 +138,7 @@ class StoreHome:
     async def enter(self, held: ExitStack) -> Collection[str]:
         held.callback(self._database.close)
         held.callback(self._leave)
-        await trio.to_thread.run_sync(self._join)
+        await trio.to_thread.run_sync(self._join, abandon_on_cancel=True)
         return await trio.to_thread.run_sync(self._take_free, self._names)
 
     def _join(self) -> None:
@@ -199,6 +202,11 @@ class StoreHome:
     def level(self) -> int:
         return self._lease.level
 
+    @property
+    def connections(self) -> tuple[int, int]:
+        """How many connections to the database this daemon has, and how many it may have."""
+        return self._database.held, self._allowed
+
     def sizes(self, space: str) -> dict[str, int]:
         """Returns the bytes as they were measured last."""
         return self._sizes.get(space, {})
@@ -215,7 +223,7 @@ class StoreHome:
     def tell(self, url: str, web: str, config: Config) -> None:
         if self._is_retired:
             return
-        self._url, self._said, self._said_at = url, "", 0.0
+        self._url = url
         self._member.profile = Profile(self._member.profile.name, url, web, digest(config))
         self._lease.hasten()
 
@@ -315,6 +323,7 @@ class StoreHome:
         fence = self._fences[space]
         with suppress(LogFailed):  # then this daemon takes it again
             await trio.to_thread.run_sync(self._give_up, fence, successor or None, ago)
+        self.given_up()
         del self._fences[space]
         self._writers = [each for each in self._writers if each.fence != fence]
 
@@ -375,14 +384,13 @@ class StoreHome:
     async def overview(self, said: str) -> StoreView:
         """Returns the store as it was a moment ago.
 
-        ``said`` is what this daemon says of itself, as JSON, which is written where it is new, as often as
-        the store is looked at by one with nothing to do.  Raises ``LogFailed``.
+        ``said`` is what this daemon says of itself, as JSON, which is written where it is new.  Raises
+        ``LogFailed``.
         """
         profile = self._member.profile
-        if said != self._said and profile.url and monotonic() - self._said_at > CALM_SECONDS:
+        if profile.url and self.notes.is_new(profile.url, said):
             say = partial(self.notes.say, profile.name, profile.url, __version__, said)
             await trio.to_thread.run_sync(say, abandon_on_cancel=True)
-            self._said, self._said_at = said, monotonic()
         return await self.looks.view()
 
     def role_of(self, name: str, do: str) -> DaemonRole:
@@ -493,7 +501,9 @@ class StoreHome:
         return journal
 
     def open_staged(self, space: str) -> PostgresStaged:
-        return PostgresStaged(self._database, self._spaces[space], self._writer(space))
+        writer = StagedWriter(self._database, self._fences[space], self._staging)
+        self._writers.append(writer)
+        return PostgresStaged(self._database, self._spaces[space], writer)
 
 
 def fewest(names: Iterable[str], leaders: Sequence[str | None]) -> str:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 WITHOUT_TLS: Final = """
 SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)
-WHERE application_name = 'dataspace' AND NOT ssl
+WHERE application_name LIKE 'dataspace%' AND NOT ssl
 """
 WITH_TLS: Final = WITHOUT_TLS.replace("NOT ssl", "ssl")
 

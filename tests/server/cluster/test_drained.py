@@ -287,5 +287,4 @@ async def test_the_status_and_the_facts_show_who_is_drained_behind_and_gone(
             assert ", not behind, drained since 20" in lines["two"] and " connections" in lines["one"]
             assert ", left 20" in lines["three"]
             assert (await cluster("resume", "two", "--url", one.url)).code == 0
-            epoch = await seen_there.next_epoch()
-            assert epoch is not None and [name for name, _ in epoch.removed] == ["two"]
+            assert [name for name, _ in (await anext(seen_there.epochs())).removed] == ["two"]

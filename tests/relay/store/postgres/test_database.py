@@ -13,9 +13,10 @@ from psycopg import errors
 
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
-from relay.store.postgres.database import READERS, Database
+from relay.store.postgres import database as database_module
+from relay.store.postgres.database import READERS, Database, ReadingTurns
 from relay.store.postgres.members import SpaceTerms
-from tests.postgres.servers import Servers, address, connect, patient
+from tests.postgres.servers import Servers, address, connect, patient, wait_until
 
 NUMBER = "SELECT %(n)s::int8 FROM {s}.store"
 
@@ -33,6 +34,41 @@ def test_it_reads_from_any_thread(database: Database) -> None:
         found = pool.map(lambda number: database.rows(NUMBER, {"n": number}), range(200))
         assert [rows[0][0] for rows in found] == [*range(200)]
     assert 0 < len([each for each in database._open if not each.closed]) <= READERS
+
+
+def test_readers_get_a_connection_in_the_order_in_which_they_came(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or an error, where those that have one keep it."""
+    turns, order = ReadingTurns(1), list[int]()
+
+    def read(number: int) -> None:
+        with turns.turn("here"):
+            order.append(number)
+
+    with ThreadPoolExecutor(20) as pool:
+        with turns.turn("here"):
+            for number in range(20):
+                pool.submit(read, number)
+                wait_until(lambda: len(turns._waiting) == number + 1)  # noqa: B023  # at once
+            assert order == []
+    assert order == [*range(20)]
+    monkeypatch.setattr(database_module, "TURN_SECONDS", 0.01)
+    with turns.turn("here"):
+        with pytest.raises(LogAway, match="all 1 connections that read here were busy"):
+            read(20)
+        assert not turns._waiting
+    read(21)
+    assert order[20:] == [21]
+
+
+def test_connections_that_nobody_uses_are_closed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    with database.moment(), database.moment(), database.moment():
+        assert database.held == 3
+    assert database.held == 3
+    monkeypatch.setattr(database_module, "IDLE_SECONDS", -1.0)
+    assert database.rows(NUMBER, {"n": 1}) == [(1,)]
+    assert database.held == 1
 
 
 def test_a_connection_that_was_lost_meanwhile_is_no_error(database: Database, postgres_url: str) -> None:
