@@ -19,6 +19,8 @@ medians of rounds in each of which both take turns.
                             less these 5 ms
     moved_pause_ms          for how long no turn was possible in the space that moved, as its daemons say
     still_other_ms          as moved_other_ms, for as long a time in which nothing moves
+    idle_transactions       of each of three daemons with nothing to do, in a second
+    idle_connections        of all three together
 
 Beside etcd with three members, if its program is there (``make peers``), and three daemons; both keep
 changes on disk before they acknowledge them.
@@ -187,6 +189,25 @@ def cpu_of_turns(leader: Served, followers: Sequence[Served], turns: int) -> flo
         for each in sides:
             each.pipe.recv()
         return measuring.run(turns).cpu
+
+
+TRANSACTIONS: Final = """
+SELECT xact_commit + xact_rollback, numbackends FROM pg_stat_database WHERE datname = current_database()
+"""
+
+
+def measure_idle(server: Any, scale: float) -> dict[str, float]:
+    """Returns one round of what daemons without clients ask of their database."""
+    seconds = max(5.0, 30 * scale)
+    with cluster(server, 3) as daemons, server.connect() as beside:
+        time.sleep(seconds)  # the database counts what it has done some seconds later
+        before, _ = beside.execute(TRANSACTIONS).fetchone()
+        time.sleep(seconds)
+        after, connections = beside.execute(TRANSACTIONS).fetchone()
+    return {
+        "idle_transactions": (after - before) / len(daemons) / seconds,
+        "idle_connections": connections - 1,
+    }
 
 
 # -- without a leader ---------------------------------------------------------------------------------
@@ -370,6 +391,7 @@ def measure(server: Any, place: str, quick: bool, facts: int, *, reverse: bool) 
         **measure_followers(server, scale),
         **measure_lives(server, place, scale),
         **measure_moves(server, place, int(scale * facts)),
+        **measure_idle(server, scale),
     }
 
 
