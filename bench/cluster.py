@@ -6,8 +6,13 @@ databases are in memory, if there is room, so that figures are of the programs a
 medians of rounds in each of which both take turns.
 
     turns_ratio_N           durable turns a second on PostgreSQL ÷ SQLite: N turns are sent at once, which one
-                            group commits, and the next N when all are accepted
+                            group commits, and the next N when all are accepted; in pairs of runs. Wanted
+                            are 0.75, 0.8 and 0.85 for 1, 8 and 40
     turns_p50_ratio_N       the median time of such a group, likewise
+    turns_cpu_ratio_N       CPU time of the daemon, and of PostgreSQL, for such a turn, likewise
+    commit_client_us        CPU time of the thread that commits one segment of 150 bytes after another
+    commit_backend_us       the same of PostgreSQL's process
+    plain_client_us, plain_backend_us   likewise, by the statement that may write several
     seen_p50_ms, _p99       from the call of a writer to a watcher on the leader, one change at a time
     follower_p50_ms, _p99   the same to a watcher on a follower
     lag_p50_ms, lag_p99_ms  from the acceptance of a turn to a watcher on a follower
@@ -41,7 +46,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from itertools import count
 from multiprocessing.connection import Connection
+from operator import truediv
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,18 +58,31 @@ import dataspace
 from bench._fanout import VALUE, watch_all, write
 from bench._figures import command_line, show
 from bench._latency import PAUSE, hear, latency, latency_between, tick
-from bench._processes import Measuring, Run, Served, Side, daemons_of, on_half, running, serving_on
+from bench._processes import (
+    Measuring,
+    Run,
+    Served,
+    Side,
+    cpu_seconds,
+    daemons_of,
+    on_half,
+    running,
+    serving_on,
+)
 from bench._systems.etcd import ETCD, leader_of, members, puts
 from bench._systems.system import Missing
 from bench.followers import watch_quietly
 from index.values.values import Record
 from relay.store.address import StoreAddress
+from relay.store.ports import Row
 from server.cluster.database.reading import move, seen
 from tests.postgres.programs import NONE, programs
 
 GROUPS: Final = (1, 8, 40, 200)
 TURNS: Final = 4_000
 """Turns in a round, for each size of a group but the first."""
+PAIRS: Final = 6
+"""Pairs of runs, of PostgreSQL and of SQLite, that share the turns of a round."""
 CHANGES: Final = 400
 WATCHERS: Final = 60
 LEASE: Final = 3.0
@@ -120,6 +140,40 @@ def groups_on(url: str, groups: int, together: int) -> tuple[float, float]:
     return together * len(took) / sum(took), statistics.median(took)
 
 
+def measure_commits(server: Any, commits: int) -> dict[str, float]:
+    """Returns the microseconds of CPU time of a commit: of the thread, and of PostgreSQL's process."""
+    from relay.log.segments import CHECKSUM_BYTES
+    from relay.store.postgres.tables import PostgresLog
+    from tests.relay.store.postgres.leaders import Leader
+
+    numbers, seal = count(1), bytes(CHECKSUM_BYTES)
+
+    def row() -> Row:
+        at = next(numbers)
+        return (at, at, at, 1, 1, 0, 0, seal, bytes(150))
+
+    figures: dict[str, float] = {}
+    with server.schema() as schema, closing(Leader(server.url(schema))) as leader:
+        leader.take()
+        log = PostgresLog(leader.database, leader.space, leader.writer)
+        log.append([row()], {})
+        forms: dict[str, Callable[[], None]] = {
+            "commit": lambda: log.append([row()], {}),
+            "plain": lambda: log.append([row()], {"oldest": 1}),
+        }
+        assert leader.writer is not None and leader.writer._connection is not None  # it has written
+        process = leader.writer._connection.info.backend_pid
+        for name, commit in forms.items():
+            for _ in range(20):  # until plans are made
+                commit()
+            client, backend = time.thread_time(), cpu_seconds(process)
+            for _ in range(commits):
+                commit()
+            figures[f"{name}_client_us"] = (time.thread_time() - client) / commits * 1e6
+            figures[f"{name}_backend_us"] = (cpu_seconds(process) - backend) / commits * 1e6
+    return figures
+
+
 def measure_groups(server: Any, place: str, scale: float, *, reverse: bool) -> dict[str, float]:
     """Returns one round of PostgreSQL ÷ SQLite."""
     figures: dict[str, float] = {}
@@ -129,13 +183,20 @@ def measure_groups(server: Any, place: str, scale: float, *, reverse: bool) -> d
         serving_on(data) as here,
     ):
         for together in GROUPS:
-            groups = max(3, int(TURNS * scale) // together // (4 if together == 1 else 1))
-            order = [("here", here.url), ("there", there.url)]
-            found = {
-                name: groups_on(url, groups, together) for name, url in (order[::-1] if reverse else order)
-            }
-            figures[f"turns_ratio_{together}"] = found["there"][0] / found["here"][0]
-            figures[f"turns_p50_ratio_{together}"] = found["there"][1] / found["here"][1]
+            groups = max(3, int(TURNS * scale) // together // (4 if together == 1 else 1) // PAIRS)
+            pairs: list[tuple[float, ...]] = []
+            for pair in range(1 if scale < 1 else PAIRS):
+                found = {}
+                for each in [here, there] if reverse ^ (pair % 2) else [there, here]:
+                    pids = [each.pid, *(server.processes() if each is there else [])]
+                    with Measuring(*pids) as measuring:
+                        rate, median = groups_on(each.url, groups, together)
+                    found[each.url] = rate, median, measuring.run(groups * together).cpu
+                pairs.append(tuple(map(truediv, found[there.url], found[here.url])))
+            for name, ratios in zip(
+                ("turns", "turns_p50", "turns_cpu"), zip(*pairs, strict=True), strict=True
+            ):
+                figures[f"{name}_ratio_{together}"] = statistics.median(ratios)
     return figures
 
 
@@ -387,6 +448,7 @@ def measure(server: Any, place: str, quick: bool, facts: int, *, reverse: bool) 
     """Returns one round of all figures."""
     scale = 0.02 if quick else 1.0
     return {
+        **measure_commits(server, max(50, int(2000 * scale))),
         **measure_groups(server, place, scale, reverse=reverse),
         **measure_followers(server, scale),
         **measure_lives(server, place, scale),
