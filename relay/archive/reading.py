@@ -8,17 +8,18 @@ Always: what a replay of an archive yields equals what a replay of its log yield
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from dataspace.errors import InternalError, Refused
-from index.values.values import Value
 from relay.archive.archive import Archive
 from relay.archive.columns import exact_changes
 from relay.archive.manifest import ArchivedState
 from relay.archive.states import nearest_state
 from relay.log.cursors import Cursors
-from relay.log.segments import Extent, Segment
+from relay.log.segments import Extent, Segment, rows_of
+from relay.log.snapshots import ClaimedValues
 
 
 class ReadArchive:
@@ -76,12 +77,13 @@ class ReadArchive:
     def snapshot_epoch(self) -> int | None:
         return None if self._state is None else self._state.epoch
 
-    def snapshot_facts(self) -> tuple[int, list[Value]]:
+    @contextmanager
+    def snapshot_values(self) -> Iterator[tuple[int, Iterable[ClaimedValues]]]:
         state = self._state
         if state is None:
             raise InternalError("there is no state, as was said")
         contents = map(self.archive.content, state.files)
-        return state.epoch, [value for each in contents for *_, value in exact_changes(each)]
+        yield state.epoch, (rows_of([value for *_, value in exact_changes(each)]) for each in contents)
 
     def within(self, after: int, upto: int, changes: int, size: int | None = None) -> tuple[int, int]:
         """Returns the last epoch of (after, upto] within so many changes and bytes after ``after``.

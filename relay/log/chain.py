@@ -16,16 +16,57 @@ from contextlib import contextmanager
 from dataclasses import fields
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dataspace.errors import Refused
 from relay.log.segments import CHECKSUM_BYTES, Segment
 from relay.store.header import refuse
-from relay.store.ports import KEY_BITS, ChainEnds, ChainHead, ChainTables, Row
+from relay.store.ports import KEY_BITS, ChainEnds, ChainHead, ChainTables, Row, Start
 
 READ_BYTES: Final = 256 << 10
 READ_SEGMENTS: Final = 256
 """What a reader fetches at once: segments up to so many, and up to about so many bytes."""
+
+
+class ArchivedEpochs(Protocol):
+    """What a log asks of its archive (``relay/archive``): the epochs before its chain, and the erased ones.
+
+    Any number of threads may read; calls block, properties do not.  Raises ``Refused("archive-away")`` if the
+    archive cannot be reached, ``LogDamaged`` if it was altered.
+    """
+
+    @property
+    def oldest(self) -> int:
+        """Returns the oldest epoch from which on all are there."""
+
+    @property
+    def upto(self) -> int:
+        """Returns the newest archived epoch that is known here, 0 if there is none."""
+
+    @property
+    def erased(self) -> int:
+        """Returns the newest epoch that an erasure reached, or 0: up to it only the archive is read."""
+
+    def erased_at(self, after: int = 0, upto: int | None = None) -> int:
+        """Returns when rows near epochs in (after, upto] were erased last, in microseconds since 1970."""
+
+    def renew(self) -> None:
+        """Finds out what is archived now."""
+
+    def starts(self) -> list[Start]:
+        """Returns the starts of the log within the archive, by ``first``."""
+
+    def segments(self, after: int, upto: int) -> Iterator[Segment]:
+        """Yields the segments with epochs in (after, upto], in order, checked."""
+
+    def segments_after(self, epoch: int) -> int:
+        """Returns about how many segments have later epochs."""
+
+    def time_of(self, epoch: int) -> int:
+        """Returns the time of an epoch, or of the newest before it; 0 before all."""
+
+    def epoch_at(self, time: int) -> int:
+        """Returns the newest epoch that was made at a time or before it, one less than the oldest if none."""
 
 
 class Chain:

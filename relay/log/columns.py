@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -29,10 +30,11 @@ from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value
 from relay.delivery.blocks import ColumnBlock, cut
-from relay.log.cursors import Captures, RowCounts, Since, StateShares, TimedCounts
-from relay.log.replay import BagBase, Live, Replay, ReplayedLog, Selected
+from relay.log.cursors import Captures, RowCounts, Since, TimedCounts
+from relay.log.replay import Bag, BagBase, Live, Replay, ReplayedLog, Selected, started
 from relay.log.segments import Rows, Segment, table
 from relay.log.selections import Counts, Flat, flat_places, records_only
+from relay.log.shares import StateShares, StateSorter
 
 BLOCK_ROWS: Final = 16_384
 """Changes after which a block is closed, and that it holds at most."""
@@ -79,7 +81,8 @@ class ColumnReplay(Replay):
         self._timed: Final = asserted or owners
         self._rest_of: Final = places, asserted, owners
         self._owned: Final = owners
-        if asserted or owners:
+        if self._timed:
+            self._empty = TimedCounts
             self._name = "owned" if owners else "asserted", self._name
         self._share: Final = share
         self._shares = shares
@@ -141,8 +144,8 @@ class ColumnReplay(Replay):
         return found
 
     def _sorted_shares(self) -> StateShares:
-        bag = self._nearest_bag(keys_only=True) if self._bag is None else self._bag
-        found = StateShares(bag.keyed(), bag.since() if isinstance(bag, TimedCounts) else None)
+        sorter = self.from_nearest(partial(StateSorter, timed=self._timed))
+        found = sorter.shares()
         if self._log.is_settled(self.at):
             self._log.cursors.leave(shares_name(self._name), self.at, found)
         return found
@@ -253,7 +256,8 @@ class ColumnReplay(Replay):
         (came, sent, went), places = self._taken(bag, entry, owners)
         first, end = bag.first_at(came), len(came) + len(sent)
         last, since = bag.ended(went)
-        begun = [(*bag.now, None if bag.owners is None else bag.owners[at]) for at in first]
+        now = entry[:2]
+        begun = [(*now, None if bag.owners is None else bag.owners[at]) for at in first]
         forming.since += [*begun, *[None] * len(sent), *since]
         places = [
             *[places[at] for at in first],
@@ -265,7 +269,7 @@ class ColumnReplay(Replay):
         return selected, None if is_dense or not self._placed else places
 
     def _taken(
-        self, bag: TimedCounts, entry: Rows, owners: Sequence[str | None] | None
+        self, bag: TimedCounts | StateSorter, entry: Rows, owners: Sequence[str | None] | None
     ) -> tuple[Selected, Sequence[int]]:
         """Returns the captures of an epoch and their places; tells the bag the epoch and the owners."""
         number, time, counts, rows, plain = entry
@@ -275,29 +279,28 @@ class ColumnReplay(Replay):
         bag.owners = None if owners is None else [owners[at] for at in places[: len(came)]]
         return (came, sent, went), places
 
-    def _bases(self, *, keys_only: bool) -> Iterator[BagBase]:
+    def _bases(self, empty: Callable[[], Bag]) -> Iterator[BagBase[Bag]]:
         """Yields the states that a replay may begin with: only earlier ones, where time is to be known."""
         if not self._timed:
-            yield from super()._bases(keys_only=keys_only)
+            yield from super()._bases(empty)
             return
         found = self._log.cursors.find(self._name, self.at)
         if found is not None and found[0] <= self.at:
-            epoch, bag = found
-            yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
-        yield BagBase(max(0, self._log.oldest - 1), 1, lambda: self._oldest_bag(keys_only=keys_only))
+            yield BagBase(found[0], 0, lambda: started(empty, *found))
+        yield BagBase(max(0, self._log.oldest - 1), 1, lambda: self._oldest_bag(empty))
 
-    def _oldest_bag(self, *, keys_only: bool) -> tuple[int, RowCounts]:
+    def _oldest_bag(self, empty: Callable[[], Bag]) -> tuple[int, Bag]:
         """Returns the oldest state that there is; since when it was so is not known."""
         epoch = max(0, self._log.oldest - 1)
         if not epoch:
-            return epoch, TimedCounts(keys_only=keys_only)
-        before = Replay(self._log, self._pattern, epoch, live=self.live)
-        return epoch, TimedCounts.of(before._nearest_bag(keys_only=keys_only))
+            return epoch, empty()
+        return epoch, Replay(self._log, self._pattern, epoch, live=self.live).from_nearest(empty)
 
-    def _bag_from(self, base: BagBase) -> RowCounts:
+    def _bag_from(self, base: BagBase[Bag]) -> Bag:
+        if not self._timed:
+            return super()._bag_from(base)
         epoch, bag = base.make()
-        if not isinstance(bag, TimedCounts):
-            return super()._bag_from(BagBase(epoch, 0, lambda: (epoch, bag)))
+        assert isinstance(bag, TimedCounts | StateSorter)  # as only these are asked for
         if not self._owned:
             for number, time, added, _, removed in self._changes(epoch, self.at):
                 bag.now = number, time

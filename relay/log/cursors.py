@@ -10,23 +10,17 @@ rows kept is bounded, the least recently used cursors go first.
 
 from __future__ import annotations
 
-import sys
 import threading
-from array import array
-from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
-from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol
 
-from dataspace.codec import pack, packer, unpack_own
+from dataspace.codec import pack, packer
 from dataspace.kernel.actions import NUMBERS as NUMBERS
 from index.errors import InternalError
 from index.patterns.events import Captures as Captures
 from index.values.values import keys, text_of
-from relay.store.spilled import SpilledBytes
 
 ROWS: Final = 1_000_000
 """Rows kept in all cursors together."""
@@ -45,8 +39,21 @@ PACKED_FACTOR: Final = 3
 SINCE_BYTES: Final = 120
 """About what a row takes, and each byte of its packed form: its key and the captures."""
 
+SORTED_ROW_BYTES: Final = 300
+"""About what a row takes beside its key in a bag and in a list that is sorted."""
+
 FEW: Final = 16
 """Rows for which a packer of one's own is not worth making."""
+
+Since = tuple[int, int, str | None]
+"""The epoch in which something was asserted, its time in microseconds, and the owner, if that is known."""
+
+FactRows = tuple[Sequence[Captures], Sequence[bytes] | None]
+"""Captures of facts, and what distinguishes each fact from others; None if its captures do."""
+
+RowEntry = tuple[Hashable, Captures, int, int, Since | None]
+"""Of a row its key and its captures; how many facts with it went that were elsewhere, and how many came after
+that and are there; and since when there is one of these."""
 
 
 class RowCounts:
@@ -56,16 +63,19 @@ class RowCounts:
     make than their text, and hashed with a key as well.
     """
 
-    __slots__ = ("_keys_only", "_more", "_rows")
+    __slots__ = ("_lacking", "_more", "_rows", "grown")
 
-    def __init__(self, *, keys_only: bool = False) -> None:
-        """With ``keys_only``, of a row whose key is its packed form that alone is kept, in half the memory.
+    def __init__(self, *, partial: bool = False) -> None:
+        """With ``partial``, of some changes alone: rows may go that are elsewhere, and are counted.
 
-        ``rows()`` has no captures for such a row.
+        Then of a row whose key is its packed form that alone is kept, in half the memory: ``rows()`` has no
+        captures for it.
         """
         self._rows: dict[Hashable, Captures] = {}
         self._more: dict[Hashable, int] = {}
-        self._keys_only = keys_only
+        self._lacking: dict[Hashable, int] | None = {} if partial else None
+        self.grown = 0
+        """Of a partial bag, about the bytes that it takes to sort it, and those of rows that have gone."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -89,10 +99,6 @@ class RowCounts:
         """Returns the distinct rows."""
         return list(self._rows.values())
 
-    def keyed(self) -> Iterable[tuple[Hashable, Captures]]:
-        """Returns the distinct rows with their keys, as ``row_keys`` makes them."""
-        return self._rows.items()
-
     def add_all(self, rows: Sequence[Captures]) -> list[Captures]:
         """Adds many rows in order; returns the rows that are the first of their kind."""
         return [rows[at] for at in self.first_at(rows)]
@@ -102,7 +108,8 @@ class RowCounts:
         known, more = self._rows, self._more
         first: list[int] = []
         named = row_keys(rows)
-        if self._keys_only:
+        if self._lacking is not None:
+            self.grown += entry_bytes(named)
             rows = [() if at.__class__ is bytes else row for at, row in zip(named, rows, strict=True)]
         for place, (at, row) in enumerate(zip(named, rows, strict=True)):
             if at in known:
@@ -125,7 +132,7 @@ class RowCounts:
         drop = self._rows.pop
         for at, row in zip(row_keys(rows), rows, strict=True):
             if drop(at, None) is None:
-                raise _never_there(row)
+                self._lack(at, row)
         return range(len(rows))
 
     def _removed(self, at: Hashable, row: Captures) -> bool:
@@ -136,47 +143,86 @@ class RowCounts:
                     self._more[at] = more - 1
                 return False
         if self._rows.pop(at, None) is None:
-            raise _never_there(row)
+            self._lack(at, row)
         return True
+
+    def _lack(self, at: Hashable, row: Captures) -> None:
+        """Counts a row that goes and is not here; raises if all rows are here."""
+        if self._lacking is None:
+            raise never_there(row)
+        self._lacking[at] = self._lacking.get(at, 0) + 1
+        self.grown += entry_bytes([at])
 
     def change(self, added: Iterable[Captures], removed: Iterable[Captures]) -> None:
         """Adds many facts and then removes many, without returning which were first or last."""
         self.add_all([*added])
         self.remove_all([*removed])
 
+    def undo(self, epochs: Iterable[tuple[Sequence[Captures], Sequence[Captures]]]) -> None:
+        """Takes back what epochs added and removed; O(captures) of memory."""
+        for by, row in net_counts(epochs).values():
+            self.change([row] * -by, [row] * by)
+
+    def add_facts(self, parts: Iterable[FactRows]) -> None:
+        """Adds the captures of facts, each fact once, where a fact may come several times.
+
+        O(facts) of memory meanwhile.
+        """
+        seen: set[Hashable] = set()
+        for rows, facts in parts:
+            named = row_keys(rows) if facts is None else [*zip(row_keys(rows), facts, strict=True)]
+            fresh = {at: row for at, row in zip(named, rows, strict=True) if at not in seen}
+            seen |= fresh.keys()
+            self.add_all([*fresh.values()])
+
+    def start_from(self, bag: RowCounts) -> None:
+        """Makes the rows of this empty bag those of another one; O(rows)."""
+        self._rows = bag._rows.copy()
+        self._more = bag._more.copy()
+
     def copy(self) -> RowCounts:
         """Returns a bag that can be changed without changing this one; O(rows)."""
-        copied = RowCounts(keys_only=self._keys_only)
-        copied._rows = self._rows.copy()
-        copied._more = self._more.copy()
+        copied = RowCounts()
+        copied.start_from(self)
         return copied
 
+    def regrow(self) -> int:
+        """Counts ``grown`` anew, without what has gone, and returns it; O(rows)."""
+        self.grown = entry_bytes(self._rows) + entry_bytes(self._lacking or ())
+        return self.grown
 
-Since = tuple[int, int, str | None]
-"""The epoch in which something was asserted, its time in microseconds, and the owner, if that is known."""
+    def entries(self) -> Iterator[RowEntry]:
+        """Yields the rows with their keys and counts, and then the rows that are lacking."""
+        more, since, lacking = self._more, self._since_all(), self._lacking or {}
+        for at, row in self._rows.items():
+            yield at, row, lacking.get(at, 0), 1 + more.get(at, 0), since.get(at)
+        for at, count in lacking.items():
+            if at not in self._rows:
+                yield at, (), count, 0, None
+
+    def _since_all(self) -> Mapping[Hashable, Since]:
+        return {}
 
 
 class TimedCounts(RowCounts):
-    """Rows with the epoch since which each of them is there; ``now`` is the epoch in which rows are added.
+    """Rows with the epoch since which each of them is there; ``now`` is the epoch in which rows are added,
+    None if that is not known.
 
     ``owners``, if it is set, are the owners of the rows that are added next.
     """
 
     __slots__ = ("_since", "now", "owners")
 
-    def __init__(self, *, keys_only: bool = False) -> None:
-        super().__init__(keys_only=keys_only)
-        self.now: tuple[int, int] = 0, 0
+    def __init__(self, *, partial: bool = False) -> None:
+        super().__init__(partial=partial)
+        self.now: tuple[int, int] | None = None
         self.owners: Sequence[str | None] | None = None
         self._since: dict[Hashable, Since] = {}
 
-    @classmethod
-    def of(cls, rows: RowCounts) -> TimedCounts:
-        """Returns the same rows, without the epochs since which they are there; O(rows)."""
-        made = cls(keys_only=rows._keys_only)
-        made._rows = rows._rows.copy()
-        made._more = rows._more.copy()
-        return made
+    def start_from(self, bag: RowCounts) -> None:
+        """Makes the rows those of another bag, which may not know since when they are there; O(rows)."""
+        super().start_from(bag)
+        self._since = {**bag._since_all()}
 
     @property
     def bytes(self) -> int:
@@ -187,7 +233,10 @@ class TimedCounts(RowCounts):
         return [self._since.get(at) for at in self._rows]
 
     def first_at(self, rows: Sequence[Captures]) -> list[int]:
-        first, named, owners = super().first_at(rows), row_keys(rows), self.owners
+        first = super().first_at(rows)
+        if self.now is None:
+            return first
+        named, owners = row_keys(rows), self.owners
         if owners is None:
             self._since.update(dict.fromkeys([named[at] for at in first], (*self.now, None)))
         else:
@@ -203,9 +252,12 @@ class TimedCounts(RowCounts):
         return [rows[at] for at in self.ended(rows)[0]]
 
     def copy(self) -> TimedCounts:
-        copied = TimedCounts.of(self)
-        copied._since = self._since.copy()
+        copied = TimedCounts()
+        copied.start_from(self)
         return copied
+
+    def _since_all(self) -> Mapping[Hashable, Since]:
+        return self._since
 
 
 def net_counts(
@@ -224,8 +276,19 @@ def net_counts(
     return net
 
 
-def _never_there(row: Captures) -> InternalError:
+def never_there(row: object) -> InternalError:
+    """Returns the error for captures that go and are not there."""
     return InternalError(f"captures {row!r:.200} vanish, but were never there")
+
+
+def entry_bytes(named: Collection[Hashable]) -> int:
+    """Returns about how many bytes rows with such keys take while they are sorted; 25 ns each."""
+    return SORTED_ROW_BYTES * len(named) + sum(map(len, named))  # type: ignore[arg-type]  # bytes or text
+
+
+def key_bytes(key: Hashable) -> bytes:
+    """Returns a key of ``row_keys`` as bytes; no two keys have the same."""
+    return key if isinstance(key, bytes) else str(key).encode()
 
 
 def row_keys(rows: Sequence[Captures]) -> Sequence[Hashable]:
@@ -241,133 +304,6 @@ def row_keys(rows: Sequence[Captures]) -> Sequence[Hashable]:
             for at, row in zip(packed, rows, strict=True)
         ]
     return packed
-
-
-class StateShares:
-    """The rows of a state in the order of their numbers, packed, so that parts of it are read by themselves.
-
-    The number of a row is a hash of its key, below ``NUMBERS``: the same wherever and whenever it is made,
-    and spread evenly.  A share are the rows with numbers from one on and below another.  A large state is in
-    a file without a name, so that it is prepared once however large it is.
-
-    Always: rows with one number are ordered by their keys.
-    """
-
-    __slots__ = ("_count", "_ends", "_numbers", "_packed", "_since", "_since_ends")
-
-    def __init__(
-        self, keyed: Iterable[tuple[Hashable, Captures]], since: Sequence[Since | None] | None = None
-    ) -> None:
-        """``since`` says since when each row was there.  About 2.5 µs a row."""
-        sorters: list[list[tuple[int, bytes, bytes, int]]] = [[] for _ in range(1 << _SORTERS)]
-        for at, (key, row) in enumerate(keyed):
-            key_bytes: Any = key if key.__class__ is bytes else str(key).encode()
-            number = int.from_bytes(blake2b(key_bytes, digest_size=6).digest())
-            packed = key_bytes if key.__class__ is bytes else pack(row)
-            sorters[number >> _SORTED_BITS].append((number, key_bytes, packed, at))
-        self._count = 0
-        self._numbers, self._ends, self._packed = SpilledBytes(), SpilledBytes(), SpilledBytes()
-        self._since = None if since is None else SpilledBytes()
-        self._since_ends = SpilledBytes()
-        for some in sorters:  # each sorted alone: a sort holds up all other threads
-            some.sort()
-            self._add(some, since)
-            some.clear()
-
-    def _add(
-        self, some: Sequence[tuple[int, bytes, bytes, int]], since: Sequence[Since | None] | None
-    ) -> None:
-        """Adds rows that come after all others."""
-        self._count += len(some)
-        self._numbers.add(array("Q", [each[0] for each in some]).tobytes())
-        _add_all(self._packed, self._ends, [each[2] for each in some])
-        if self._since is not None and since is not None:
-            _add_all(self._since, self._since_ends, [pack(since[each[3]]) for each in some])
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def objects(self) -> int:
-        """Returns how many rows are kept as objects: none."""
-        return 0
-
-    def _all(self) -> list[SpilledBytes]:
-        parts = [self._numbers, self._ends, self._packed, self._since_ends]
-        return parts if self._since is None else [*parts, self._since]
-
-    @property
-    def bytes(self) -> int:
-        """Returns about how many bytes of memory the rows take."""
-        return sum([each.held for each in self._all()])
-
-    @property
-    def spilled(self) -> int:
-        """Returns how many bytes the rows take in files."""
-        return sum([each.spilled for each in self._all()])
-
-    def _number(self, at: int) -> int:
-        return int.from_bytes(self._numbers.part(8 * at, 8 * at + 8), sys.byteorder)
-
-    def _first(self, number: int) -> int:
-        """Returns the place of the first row with a number, or a higher one."""
-        return bisect_left(range(self._count), number, key=self._number)
-
-    def _end(self, at: int) -> int:
-        """Returns how many bytes the rows up to a place are, that row included."""
-        return int.from_bytes(self._ends.part(8 * at, 8 * at + 8), sys.byteorder)
-
-    def upto(self, low: int, most: int, size: int | None = None) -> int:
-        """Returns the number below which there are at most so many rows from ``low`` on, but at least one.
-
-        With ``size``, rows of at most so many bytes, packed.
-        """
-        first = self._first(low)
-        end = first + most
-        if size is not None:
-            begin = self._end(first - 1) if first else 0
-            fitting = bisect_right(range(self._count), begin + size, lo=first, key=self._end)
-            end = min(end, max(first + 1, fitting))
-        if end < len(self) and self._number(end) == self._number(first):
-            end = self._first(self._number(end) + 1)
-        return self._number(end) if end < len(self) else NUMBERS
-
-    def places(self, low: int, high: int) -> range:
-        """Returns the places of the rows of a share."""
-        return range(self._first(low), self._first(high))
-
-    def rows(self, places: range) -> Iterator[Captures]:
-        """Yields the rows at some places; about 1 µs each."""
-        for each in _items(self._packed, self._ends, places):
-            yield unpack_own(each)  # type: ignore[misc]  # captures, as they were packed
-
-    def since(self, places: range) -> list[Since | None]:
-        """Returns since when the rows at some places are there."""
-        if self._since is None:
-            return []
-        return [unpack_own(each) for each in _items(self._since, self._since_ends, places)]  # type: ignore[misc]  # as it was packed
-
-
-def _add_all(into: SpilledBytes, ends: SpilledBytes, items: Sequence[bytes]) -> None:
-    """Adds byte strings, and where each ends."""
-    begin = len(into)
-    into.add(b"".join(items))
-    ends.add(array("Q", accumulate(map(len, items), initial=begin))[1:].tobytes())
-
-
-def _items(of: SpilledBytes, ends: SpilledBytes, places: range) -> Iterator[bytes]:
-    """Yields the byte strings at places that follow each other."""
-    if not places:
-        return
-    known = array("Q", bytes(8) if not places.start else b"")
-    known.frombytes(ends.part(8 * max(0, places.start - 1), 8 * places.stop))
-    whole = of.part(known[0], known[-1])
-    for start, end in pairwise(known):
-        yield whole[start - known[0] : end - known[0]]
-
-
-_SORTERS: Final = 12
-_SORTED_BITS: Final = NUMBERS.bit_length() - 1 - _SORTERS
 
 
 class KeptState(Protocol):

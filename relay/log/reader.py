@@ -11,7 +11,7 @@ epoch, unaltered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,12 +21,11 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.text import unparse
 from index.values.values import Value, same
-from relay.log.archived import ArchivedEpochs
-from relay.log.chain import READ_BYTES, Chain
+from relay.log.chain import READ_BYTES, ArchivedEpochs, Chain
 from relay.log.cursors import Cursors
 from relay.log.notes import Note, Registers
 from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Extent, Segment
-from relay.log.snapshots import RecoveredState, newest, newest_head
+from relay.log.snapshots import ClaimedValues, RecoveredState, newest, newest_claimed, newest_head
 from relay.store.errors import LogDamaged, closed_on_failure
 from relay.store.header import Header, check_format, refuse, unsealed
 from relay.store.ports import LogTables, Start
@@ -202,10 +201,9 @@ class LogReader(StoreReader[LogTables]):
         head = newest_head(self._tables)
         return head[2] if head else None
 
-    def snapshot_facts(self) -> tuple[int, list[Value]]:
-        """Returns the epoch of the newest snapshot and the facts that held after it; O(state)."""
-        state = newest(self._tables, Registers) or RecoveredState()
-        return state.epoch, state.facts()
+    def snapshot_values(self) -> AbstractContextManager[tuple[int, Iterable[ClaimedValues]]]:
+        """Lends the epoch of the newest snapshot, and the values that were claimed after it, in parts."""
+        return newest_claimed(self._tables)
 
     def lost(self, epoch: int) -> bool:
         """True if an epoch of this number may have been observed before a crash and never came to disk.

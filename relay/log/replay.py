@@ -12,9 +12,11 @@ it holds the bag and about 256 KiB of the log in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from hashlib import blake2b
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from dataspace.kernel.changes import Epoch
 from dataspace.steps import batched
@@ -22,9 +24,10 @@ from index.patterns.patterns import capture
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import skeleton
 from index.values.values import Value, key
-from relay.log.cursors import Captures, Cursors, RowCounts, net_counts
+from relay.log.cursors import Captures, Cursors, FactRows, RowCounts, key_bytes, row_keys
 from relay.log.segments import Change, Segment, table
 from relay.log.selections import Counts, Select, flat_selection, records_only
+from relay.log.snapshots import ClaimedValues
 from relay.store.errors import LogDamaged
 
 Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
@@ -94,8 +97,27 @@ class ReplayedLog(Protocol):
     def snapshot_epoch(self) -> int | None:
         """Returns the epoch of the newest state that is kept, or None."""
 
-    def snapshot_facts(self) -> tuple[int, list[Value]]:
-        """Returns that epoch and the facts that held after it; O(state)."""
+    def snapshot_values(self) -> AbstractContextManager[tuple[int, Iterable[ClaimedValues]]]:
+        """Lends that epoch and the values that were claimed after it, in parts; a value may come again."""
+
+
+class StateBag(Protocol):
+    """Counts the rows of a state: in memory (``RowCounts``), or to sort them (``StateSorter``)."""
+
+    def start_from(self, bag: RowCounts) -> None:
+        """Takes the rows of a bag, which is not changed."""
+
+    def add_facts(self, parts: Iterable[FactRows]) -> None:
+        """Adds the captures of facts, each fact once, where a fact may come several times."""
+
+    def change(self, added: Sequence[Captures], removed: Sequence[Captures]) -> None:
+        """Adds many facts and then removes many."""
+
+    def undo(self, epochs: Iterable[tuple[Sequence[Captures], Sequence[Captures]]]) -> None:
+        """Takes back what epochs added and removed."""
+
+
+Bag = TypeVar("Bag", bound=StateBag)
 
 
 class Replay:
@@ -114,7 +136,9 @@ class Replay:
         form = skeleton(pattern)
         self._match: Final = match_reader(form)
         self._flat: Final = flat_selection(form)
+        self._whole: Final = () in form.captures
         self._name: Hashable = key(pattern)
+        self._empty: type[RowCounts] = RowCounts
         self._bag: RowCounts | None = None
         self._kept = False
 
@@ -131,7 +155,7 @@ class Replay:
     def prepare(self) -> None:
         """Makes the bag at the beginning, unless it is there; O(distance to the nearest known state)."""
         if self._bag is None:
-            self._bag, self._kept = self._nearest_bag(), False
+            self._bag, self._kept = self.from_nearest(self._empty), False
 
     def bag(self) -> list[Captures]:
         """Returns the distinct captures at the epoch where this replay is."""
@@ -234,9 +258,12 @@ class Replay:
             self._kept = True
             self._log.cursors.leave(self._name, self.at, bag)
 
-    def _nearest_bag(self, *, keys_only: bool = False) -> RowCounts:
-        """Returns the bag at ``at``, from the nearest base that is not behind a damaged segment."""
-        bases = [base for base in self._bases(keys_only=keys_only) if base.epoch >= self._log.oldest - 1]
+    def from_nearest(self, empty: Callable[[], Bag]) -> Bag:
+        """Returns the bag at ``at``, from the nearest base that is not behind a damaged segment.
+
+        ``empty`` makes the bag; it is called again if a base turns out to be damaged.
+        """
+        bases = [base for base in self._bases(empty) if base.epoch >= self._log.oldest - 1]
         damage = LogDamaged(f"no state is known from which epoch {self.at} could be reached")
         for base in sorted(bases, key=lambda base: self._log.distance(base.epoch, self.at) + base.cost):
             try:
@@ -245,7 +272,7 @@ class Replay:
                 damage = found
         raise damage
 
-    def _bag_from(self, base: BagBase) -> RowCounts:
+    def _bag_from(self, base: BagBase[Bag]) -> Bag:
         epoch, bag = base.make()  # which says itself of which epoch it is: a snapshot may be newer by now
         if epoch <= self.at:
             for segment in self._log.segments(epoch, self.at) if epoch < self.at else ():
@@ -254,46 +281,61 @@ class Replay:
                     came, _, went = self._selected(counts, rows, plain)
                     bag.change(came, went)
         else:
-            _undo(bag, self._difference(self._changes(self.at, epoch)))
+            bag.undo(self._matched(self._changes(self.at, epoch)))
         return bag
 
-    def _bases(self, *, keys_only: bool) -> Iterator[BagBase]:
+    def _bases(self, empty: Callable[[], Bag]) -> Iterator[BagBase[Bag]]:
         log = self._log
         cursor = log.cursors.find(self._name, self.at)
         if cursor is not None and cursor[0] >= log.erased:  # the first of all that are equally near
-            epoch, bag = cursor
-            yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
-        yield BagBase(0, 0, lambda: (0, RowCounts(keys_only=keys_only)))
+            yield BagBase(cursor[0], 0, lambda: started(empty, *cursor))
+        yield BagBase(0, 0, lambda: (0, empty()))
         try:
             snapshot = log.snapshot_epoch()
         except LogDamaged:
             snapshot = None  # there may be another way
         if snapshot is not None and snapshot >= log.erased:
-            yield BagBase(snapshot, 1, lambda: self._bag_of_snapshot(keys_only=keys_only))
+            yield BagBase(snapshot, 1, lambda: self._bag_of_snapshot(empty))
         if self.live is not None:
-            yield BagBase(self.live.durable, 1, lambda: self._bag_of_live(keys_only=keys_only))
+            yield BagBase(self.live.durable, 1, lambda: self._bag_of_live(empty))
 
-    def _bag_of_snapshot(self, *, keys_only: bool) -> tuple[int, RowCounts]:
-        epoch, facts = self._log.snapshot_facts()
-        return epoch, self._bag_of(facts, keys_only=keys_only)
+    def _bag_of_snapshot(self, empty: Callable[[], Bag]) -> tuple[int, Bag]:
+        bag = empty()
+        with self._log.snapshot_values() as (epoch, parts):
+            bag.add_facts(self._rows_of_facts(parts))
+        return epoch, bag
 
-    def _bag_of_live(self, *, keys_only: bool) -> tuple[int, RowCounts]:
+    def _rows_of_facts(self, parts: Iterable[ClaimedValues]) -> Iterator[FactRows]:
+        """Yields captures of claimed values, and hashes of the values; None if captures say which it is."""
+        flat = self._flat
+        for rows, plain in parts:
+            every: Sequence[Any] = table(rows, plain, len(rows))
+            if flat is not None:
+                every = records_only((len(rows), 0, 0), rows, plain)[1]
+            for some in batched(every, PACE_VALUES):
+                self.pace()
+                if self._whole or (flat is not None and flat.faithful and not flat.wider(some)):
+                    yield self._rows(some) if flat is None else flat.select(some), None
+                    continue
+                found = [flat.select([each]) if flat else self._rows([each]) for each in some]
+                matched = [(each,) for each, rows in zip(some, found, strict=True) if rows]
+                hashes = [blake2b(key_bytes(at), digest_size=16).digest() for at in row_keys(matched)]
+                yield [row for rows in found for row in rows], hashes
+
+    def _bag_of_live(self, empty: Callable[[], Bag]) -> tuple[int, Bag]:
         """Returns the bag of what holds now, taken back to where the disk is."""
         assert self.live is not None  # else it is no base
-        bag, unwritten = self._bag_of(self.live.facts, keys_only=keys_only), self.live.unwritten
-        _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in unwritten]))
-        return self.live.durable, bag
-
-    def _bag_of(self, facts: Iterable[Value], *, keys_only: bool) -> RowCounts:
-        bag = RowCounts(keys_only=keys_only)
-        for some in batched(facts, PACE_VALUES):
+        bag = empty()
+        for some in batched(self.live.facts, PACE_VALUES):
             bag.change(self._rows(some), ())
             self.pace()
-        return bag
+        unwritten = self.live.unwritten
+        bag.undo(self._matched([(e.number, e.time, e.added, (), e.removed) for e in unwritten]))
+        return self.live.durable, bag
 
-    def _difference(self, changes: Iterable[Change]) -> dict[Hashable, tuple[int, Captures]]:
+    def _matched(self, changes: Iterable[Change]) -> Iterator[tuple[list[Captures], list[Captures]]]:
         rows = self._rows
-        return net_counts((rows(added), rows(removed)) for _, _, added, _, removed in changes)
+        return ((rows(added), rows(removed)) for _, _, added, _, removed in changes)
 
     def _changes(self, after: int, upto: int) -> Iterator[Change]:
         for segment in self._log.segments(after, upto) if after < upto else ():
@@ -309,17 +351,19 @@ def _at_once() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class BagBase:
+class BagBase(Generic[Bag]):
     """A state to begin from: its epoch, what using it costs beyond the way from there, in segments."""
 
     epoch: int
     cost: int
-    make: Callable[[], tuple[int, RowCounts]]
+    make: Callable[[], tuple[int, Bag]]
 
 
-def _undo(bag: RowCounts, difference: Mapping[Hashable, tuple[int, Captures]]) -> None:
-    for by, row in difference.values():
-        bag.change([row] * -by, [row] * by)
+def started(empty: Callable[[], Bag], epoch: int, base: RowCounts) -> tuple[int, Bag]:
+    """Returns an epoch and a bag that starts from another one there; O(rows)."""
+    bag = empty()
+    bag.start_from(base)
+    return epoch, bag
 
 
 def state_at(log: ReplayedLog, epoch: int) -> list[Value]:

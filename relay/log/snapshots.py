@@ -13,6 +13,7 @@ chained by checksums like the segments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from dataspace.codec import pack, unpack_own
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Handles, Held
 from dataspace.steps import batched
-from index.values.values import Value, key
+from index.values.values import Value
 from relay.log.notes import Note, RegisterRows, Registers, check_kind
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.store.errors import LogDamaged
@@ -30,6 +31,9 @@ from relay.store.ports import LogTables, Row, SnapshotMoment
 CHUNK_CLAIMS: Final = 4096
 """Claims, or clients, in one chunk."""
 
+CHUNK_BYTES: Final = 8 << 20
+"""Bytes of claims in one chunk at most, unless one claim alone is larger: a reader has it in memory."""
+
 PAST: Final = "rules-past"
 """The kind of the chunks that say since when rows of rules have been there.  A program that does not know it
 passes them over, and these rows are younger to it."""
@@ -38,6 +42,9 @@ Past = tuple[int, Sequence[tuple[Value, ...]]]
 """An epoch, and since when rows of rules had been there after it."""
 
 Owners = Mapping[str, Held]
+
+ClaimedValues = tuple[Sequence[Any], Sequence[int]]
+"""Values as ``rows_of`` wrote them: rows, and the places of those that are not records."""
 
 
 @dataclass(slots=True)
@@ -57,10 +64,6 @@ class RecoveredState:
     past: Iterable[tuple[Value, ...]] | None = None
     """Since when rows of rules had been there after ``past_epoch``; None where nothing says that."""
     past_epoch: int = 0
-
-    def facts(self) -> list[Value]:
-        """Returns the distinct values that are claimed; O(claims)."""
-        return list({key(v): v for claims in self.owners.values() for v in claims.values()}.values())
 
     def apply(self, epoch: Epoch | Note, *, strict: bool = True) -> None:
         """Takes in the next epoch or note; O(its claims).
@@ -158,19 +161,45 @@ def head_of(found: SnapshotMoment) -> Head | None:
 
 
 def _load(moment: SnapshotMoment, head: Head, registers: Registers) -> RecoveredState:
-    snapshot, segment, epoch, time, chunks = head
+    _, segment, epoch, time, _ = head
     state = RecoveredState(registers=registers, epoch=epoch, time=time, segment=segment)
+    for form in _forms(moment, head):
+        _take_in(state, form)
+    return state
+
+
+@contextmanager
+def newest_claimed(tables: LogTables) -> Iterator[tuple[int, Iterable[ClaimedValues]]]:
+    """Lends the epoch of the newest complete snapshot, 0 if there is none, and its claimed values in parts.
+
+    A value comes once for each claim; one part is in memory.  ``LogDamaged`` as ``newest``, at the end too.
+    """
+    with tables.newest_snapshot() as found:
+        head = head_of(found)
+        yield (0, ()) if head is None else (head[2], _claimed(_forms(found, head)))
+
+
+def _claimed(forms: Iterable[Any]) -> Iterator[ClaimedValues]:
+    for form in forms:
+        if form[0] is not None:
+            yield form[2], form[3]
+        elif isinstance(form[1], str):
+            check_kind(form[1], form[2])
+
+
+def _forms(moment: SnapshotMoment, head: Head) -> Iterator[Any]:
+    """Yields what the chunks of a snapshot have; raises ``LogDamaged`` for an altered one, and for none."""
+    snapshot, _, epoch, _, chunks = head
     seal = bytes(CHECKSUM_BYTES)
     read = 0
     for found, body in moment.chunks:
         seal = _chained(seal, snapshot, read, body)
         if found != seal:
             break
-        _take_in(state, body)
+        yield unpack_own(body)
         read += 1
     if read != chunks:
         raise LogDamaged(f"snapshot at epoch {epoch}: chunk {read} of {chunks} was altered or is gone")
-    return state
 
 
 def renumbered_chunks(rows: Iterable[Row], number: int) -> Iterator[Row]:
@@ -191,8 +220,7 @@ def _chained(previous: bytes, snapshot: int, chunk: int, body: bytes) -> bytes:
 def _bodies(state: RecoveredState) -> Iterator[bytes]:
     for owner, claims in state.owners.items():
         for part in _parts(list(claims.items())):
-            rows, plain = rows_of([value for _, value in part])
-            yield pack((owner, [handle for handle, _ in part], rows, plain))
+            yield from _claims_bodies(owner, part)
     for part in _parts(list(state.clients.items())):
         yield pack((None, [(client, *turn) for client, turn in part]))
     for kind, some in state.registers.rows() if state.rows is None else state.rows:
@@ -203,12 +231,22 @@ def _bodies(state: RecoveredState) -> Iterator[bytes]:
             yield pack((None, PAST, False, (state.past_epoch, *several)))
 
 
+def _claims_bodies(owner: str, part: Sequence[tuple[int, Value]]) -> Iterator[bytes]:
+    rows, plain = rows_of([value for _, value in part])
+    body = pack((owner, [handle for handle, _ in part], rows, plain))
+    if len(body) > CHUNK_BYTES and len(part) > 1:
+        half = len(part) // 2
+        yield from _claims_bodies(owner, part[:half])
+        yield from _claims_bodies(owner, part[half:])
+    else:
+        yield body
+
+
 def _parts(whole: list[Any]) -> Iterator[list[Any]]:
     return (whole[at : at + CHUNK_CLAIMS] for at in range(0, len(whole), CHUNK_CLAIMS))
 
 
-def _take_in(state: RecoveredState, body: bytes) -> None:
-    form: Any = unpack_own(body)
+def _take_in(state: RecoveredState, form: Any) -> None:
     if form[0] is None and isinstance(form[1], str):
         _, kind, required, rows = form
         check_kind(kind, required)

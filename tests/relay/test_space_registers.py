@@ -30,6 +30,7 @@ from relay.space_registers import (
     ended,
     space_registers,
 )
+from tests.relay.log.histories import facts_of
 
 FACT = Record("n", 1)
 ITEM = Item((1, 0), 1, FACT, is_message=True)
@@ -117,7 +118,7 @@ def test_a_log_without_a_register_is_read_and_not_written_anew(
     assert not verify(tmp_path).damages
     with closing(Log.open(tmp_path)) as log:
         state = log.recover()
-        assert state.facts() == [FACT]
+        assert facts_of(state) == [FACT]
         with pytest.raises(UsageError, match="open it with registers=space_registers"):
             log.snapshot(state)
         with pytest.raises(UsageError, match="'session-ended' entries"):

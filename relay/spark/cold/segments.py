@@ -11,7 +11,7 @@ from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack_own
 from relay.archive.reading import ReadArchive
 from relay.log.columns import ColumnReplay
-from relay.log.cursors import StateShares
+from relay.log.shares import StateShares
 from relay.spark.cold.archives import archive_of
 from relay.spark.cold.plans import ColdPlan
 from relay.spark.common.connections import DaemonPeer

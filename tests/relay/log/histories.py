@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import Changes, Claims, Epoch
 from dataspace.kernel.space import Space
-from index.values.values import Record, Value
+from index.values.values import Record, Value, key
 from relay.log.log import Log
-from relay.log.segments import encode
+from relay.log.reader import LogReader
+from relay.log.segments import encode, table
+from relay.log.snapshots import RecoveredState
 
 Told = tuple[int, int, list[tuple[Value, ...]], list[tuple[Value, ...]], list[tuple[Value, ...]]]
 
@@ -28,6 +30,17 @@ def epoch(number: int, *values: Value, owner: str = "durable:EWR", client: str |
 def append(log: Log, *epochs: Epoch) -> None:
     """Appends epochs in one transaction."""
     log.append([encode(each) for each in epochs])
+
+
+def facts_of(state: RecoveredState) -> list[Value]:
+    """The distinct values that are claimed."""
+    return [*{key(value): value for claims in state.owners.values() for value in claims.values()}.values()]
+
+
+def snapshot_facts(log: LogReader) -> tuple[int, list[Value]]:
+    """The epoch of the newest snapshot, and what is claimed in it, once for each claim."""
+    with log.snapshot_values() as (number, parts):
+        return number, [value for rows, bare in parts for value in table(rows, bare, len(rows))]
 
 
 def plain(epochs: Iterable[Epoch]) -> list[object]:

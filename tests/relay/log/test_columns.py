@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 from time import sleep
-from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -26,13 +25,15 @@ from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value, keys
 from relay.log import columns as columnar
 from relay.log.columns import ColumnReplay
-from relay.log.cursors import StateShares
 from relay.log.log import Log
 from relay.log.replay import Replay
 from relay.log.segments import Segment
 from relay.log.selections import flat_selection
+from relay.log.shares import StateShares, StateSorter
+from relay.log.snapshots import RecoveredState
 from tests.relay.log.histories import append, epoch, lived
 from tests.relay.log.test_replay import PATTERNS, Turns, histories
+from tests.relay.log.test_retention import EVERYTHING, LATE, write_snapshot
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -242,13 +243,26 @@ def test_a_state_in_the_middle_is_remembered(asserted: bool, monkeypatch: pytest
 def test_shares_are_the_state_each_row_once(
     turns: Turns, pattern: Value, most: int, asserted: bool, data: st.DataObject
 ) -> None:
-    """In one order, whichever way the state was found, and as many rows as are asked for in each share."""
+    """In one order, whichever way the state was found, and as many rows as are asked for in each share.
+
+    Out of the log, or of a snapshot before or behind it; sorted in memory or in files.
+    """
     _, epochs, _ = lived(turns, ())
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(columnar, "BLOCK_ROWS", 3)
+        patch.setattr("relay.log.shares.SORTED_BYTES", data.draw(st.sampled_from([0, 1000, 1 << 20])))
         log = Log.open(Path(folder))
-        append(log, *epochs)
-        at = data.draw(st.integers(0, log.last))
+        state, snapshot = RecoveredState(), data.draw(st.integers(0, len(epochs)))
+        for number, each in enumerate(epochs, 1):
+            append(log, each)
+            state.apply(each)
+            if number == snapshot:
+                write_snapshot(log, state)
+        if data.draw(st.booleans()):
+            while log.trim(EVERYTHING, LATE).more:
+                pass
+        at = data.draw(st.integers(log.oldest - 1, log.last))
+        _, since = truly_dated(epochs, pattern, 0, at)
         whole = [block(unpack(each.packed)) for each in ColumnReplay(log, pattern, at).state(9)]
         low, read, sizes = 0, list[Block](), []
         while low < NUMBERS:
@@ -262,6 +276,7 @@ def test_shares_are_the_state_each_row_once(
         rows = placed(iter(read))
         assert [row[:2] for row in rows] == [(at, place) for place in range(len(rows))]
         assert Counter([row for *_, row in rows]) == Counter([row for *_, row in placed(iter(whole))])
+        assert Counter([row for *_, row in rows]) == Counter([*since])
         assert sizes == [
             *[most] * (len(rows) // most),
             *([len(rows) % most] if len(rows) % most else []),
@@ -278,12 +293,14 @@ def test_a_state_that_many_ask_for_at_once_is_sorted_once(
         append(log, epoch(1, *[Record("p", at, 0.5) for at in range(50)]))
         together, sorted_states, found = Barrier(8), list[StateShares](), list[StateShares]()
 
-        def sort(*arguments: Any) -> StateShares:
-            sorted_states.append(StateShares(*arguments))
+        shares = StateSorter.shares
+
+        def sort(sorter: StateSorter) -> StateShares:
+            sorted_states.append(shares(sorter))
             sleep(0.02)  # the others come meanwhile
             return sorted_states[-1]
 
-        monkeypatch.setattr(columnar, "StateShares", sort)
+        monkeypatch.setattr(StateSorter, "shares", sort)
 
         def ask() -> None:
             replay = ColumnReplay(log, FAITHFUL, log.last, share=(0, NUMBERS), asserted=asserted)

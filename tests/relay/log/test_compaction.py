@@ -22,7 +22,7 @@ from relay.log.replay import state_at
 from relay.log.retention import Retention
 from relay.store.errors import LogDamaged, LogFailed
 from relay.store.sqlite.acknowledged import AcknowledgedFile
-from tests.relay.log.histories import append, epoch, flight, plain
+from tests.relay.log.histories import append, epoch, facts_of, flight, plain
 from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History, claims_of, lives, shared_claims
 from tests.relay.log.test_replay import Turns
 from tests.relay.log.test_retention import LATE, fill, write_snapshot
@@ -92,7 +92,7 @@ def test_the_room_of_what_was_trimmed_is_given_back(tmp_path: Path) -> None:
     compact(tmp_path)
     assert (tmp_path / "log.sqlite").stat().st_size < before / 10
     log = Log.open(tmp_path)
-    assert log.oldest == 59 and log.recover().facts() == ["small"]
+    assert log.oldest == 59 and facts_of(log.recover()) == ["small"]
     log.close()
 
 

@@ -16,7 +16,7 @@ import pytest
 from index.values.values import Value
 from relay.log.log import Log
 from tests.relay.log import crashing
-from tests.relay.log.histories import plain
+from tests.relay.log.histories import facts_of, plain
 from tests.relay.log.test_retention import LATE, fill
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "3"))
@@ -124,5 +124,5 @@ def test_a_kill_while_old_epochs_go(tmp_path: Path, point: str) -> None:
     assert log.oldest == (1 if point == "trim-before-write" else 16), "wholly or not at all"
     assert log.verify().last == 20
     assert plain(log.read(log.oldest - 1))[-5:] == before[-5:]
-    assert len(log.recover().facts()) == 20
+    assert len(facts_of(log.recover())) == 20
     log.close()

@@ -19,7 +19,7 @@ from relay.log.reader import NOT_APPLIED
 from relay.log.retention import Retention
 from relay.log.segments import encode
 from relay.store.errors import LogDamaged, LogFailed
-from tests.relay.log.histories import append, epoch, flight, plain
+from tests.relay.log.histories import append, epoch, flight, plain, snapshot_facts
 from tests.relay.store.files import asked, storage_of
 from tests.relay.store.memory import FILES, crashed
 
@@ -300,7 +300,19 @@ def test_a_large_state_is_written_in_chunks_and_comes_back(log: Log) -> None:
     written_snapshot(log)
     assert asked(log, "SELECT chunks FROM snapshots") == [(3,)]
     assert log.recover().owners == {"a": dict(enumerate(many))}
-    assert log.snapshot_facts() == (1, many)
+    assert snapshot_facts(log) == (1, many)
+
+
+def test_claims_that_are_large_have_more_chunks(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.log.snapshots.CHUNK_BYTES", 5000)
+    many = [Record("p", at, "x" * (20_000 if at == 7 else 200)) for at in range(100)]
+    append(log, Epoch(1, 10, many, (), (), [Claims("a", list(enumerate(many)))]))
+    written_snapshot(log)
+    ((chunks,),) = asked(log, "SELECT chunks FROM snapshots")
+    assert 8 <= chunks < 30
+    large = [size for (size,) in asked(log, "SELECT length(body) FROM chunks") if size > 5000]
+    assert len(large) == 1, "one claim alone is larger"
+    assert log.recover().owners == {"a": dict(enumerate(many))}
 
 
 def test_an_altered_snapshot_is_found(log: Log) -> None:

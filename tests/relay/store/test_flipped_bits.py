@@ -15,7 +15,7 @@ from index.values.values import Record
 from relay.log.log import Log
 from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, LogFailed
-from tests.relay.log.histories import append, epoch, plain
+from tests.relay.log.histories import append, epoch, facts_of, plain, snapshot_facts
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
 
@@ -46,7 +46,7 @@ def _all(place: Path) -> Any:
         if log.shortfall():
             raise LogDamaged(log.shortfall())
         epochs = plain(list(log.read(log.oldest - 1)))
-        snapshot, facts = log.snapshot_facts()
+        snapshot, facts = snapshot_facts(log)
         known = (log.identity, log.oldest, log.last, log.reserved, log.gaps(0), snapshot)
         lost = [log.lost(each) for before, _ in log.gaps(0) for each in range(before - 5, before + 5)]
         return known, facts, epochs, [log.time_of(each) for each in (5, log.last)], lost
@@ -71,7 +71,7 @@ def test_an_operator_can_go_on_with_what_is_left(tmp_path: Path, question: str) 
     append(log, epoch(log.next_epoch, "new"))
     log.close()
     log = Log.open(tmp_path)
-    assert "new" in log.recover().facts()
+    assert "new" in facts_of(log.recover())
     assert not verify(tmp_path).damages
     log.close()
 

@@ -23,7 +23,7 @@ from relay.log.log import Log
 from relay.store.errors import LogDamaged
 from tests.relay.log import crashing
 from tests.relay.log.disk import Event
-from tests.relay.log.histories import plain
+from tests.relay.log.histories import facts_of, plain
 from tests.relay.store import recording
 from tests.relay.store.losses import Disk
 
@@ -51,7 +51,7 @@ def _check(place: Path, accepted: int) -> None:
     assert [each.number for each in held] == list(range(1, len(held) + 1))
     assert len(held) >= accepted, f"{accepted} epochs were accepted, {len(held)} are there"
     assert plain(held) == plain([crashing.content(each.number)[0] for each in held])
-    assert len(log.recover().facts()) == sum([len(each.added) for each in held])
+    assert len(facts_of(log.recover())) == sum([len(each.added) for each in held])
     assert log.next_epoch > EPOCHS, "a number that was given out is not used again"
     log.close()
 

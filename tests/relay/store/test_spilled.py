@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 from pathlib import Path
@@ -11,25 +10,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from relay.store import spilled
-from relay.store.spilled import SpilledBytes
+from relay.store.spilled import SortedRuns, SpilledBytes
 
 
-@given(st.lists(st.binary(max_size=40)), st.integers(1, 30), st.integers(1, 30), st.booleans())
-def test_any_part_is_what_was_added(parts: list[bytes], held: int, written: int, full: bool) -> None:
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 30), st.integers(1, 30))
+def test_any_part_is_what_was_added(parts: list[bytes], held: int, written: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spilled, "HELD_BYTES", held)
         patch.setattr(spilled, "_WRITTEN", written)
-        if full:
-            left = 3
 
-            def pwrite(descriptor: int, some: bytes, at: int) -> int:
-                nonlocal left
-                left -= 1
-                if not left:
-                    raise OSError(errno.ENOSPC, "no space is left")
-                return _pwrite(descriptor, some[:7], at)  # a part of it, as the system may
+        def pwrite(descriptor: int, some: bytes, at: int) -> int:
+            return _pwrite(descriptor, some[:7], at)  # a part of it, as the system may
 
-            patch.setattr(os, "pwrite", pwrite)
+        patch.setattr(os, "pwrite", pwrite)
         made = SpilledBytes()
         for each in parts:
             made.add(each)
@@ -38,7 +31,7 @@ def test_any_part_is_what_was_added(parts: list[bytes], held: int, written: int,
         for start in range(0, len(whole) + 1, 3):
             for end in range(start, len(whole) + 1, 5):
                 assert made.part(start, end) == whole[start:end]
-        assert full or made.held < max(held, written) + 40
+        assert made.held < max(held, written) + 40
 
 
 _pwrite = os.pwrite
@@ -57,3 +50,25 @@ def test_a_file_has_no_name_and_ends_with_its_last_reader(
     gc.collect()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=30)))),
+    st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=30))),
+    st.integers(2, 5),
+    st.integers(1, 100),
+)
+def test_runs_are_merged_to_what_sorting_makes(
+    parts: list[list[tuple[int, bytes]]], last: list[tuple[int, bytes]], at_once: int, block: int
+) -> None:
+    """However many there are, and of several equal entries all are there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spilled, "RUNS", at_once)
+        patch.setattr(spilled, "BLOCK_BYTES", block)
+        runs = SortedRuns()
+        for each in parts:
+            runs.add(iter(sorted(each)))
+            assert len(runs) < at_once
+        every = sorted([entry for each in (*parts, last) for entry in each])
+        for _ in range(2):
+            assert [*runs.merged(sorted(last))] == every
