@@ -18,7 +18,8 @@ import pytest
 from relocate import INNER, OUTER, modules, rewrite_files
 from tests.packaging.project import SOURCES, TOP, Project, build_sdist, build_wheel, copy_sources, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+"""One test starts Spark; the others are where it is, so that all of them have one build."""
 
 PACKAGED = (
     "*.py",
@@ -293,7 +294,6 @@ print(os.environ["PYTHONPATH"], options["spark.executorEnv.PYTHONPATH"])
     assert project.run("-c", code).split() == [str(target), str(target)]
 
 
-@pytest.mark.spark
 def test_spark_reads_and_follows(project: Project, order: str, tmp_path: Path) -> None:
     project.run("-m", OUTER, "observe", "--url", order, "order($dish)", "--count", "1")
     told = project.run("query.py", order, str(tmp_path / "checkpoint"))
