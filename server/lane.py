@@ -31,6 +31,9 @@ SLICE_SECONDS: Final = 0.005
 FAR: Final = 4
 """Threads that read a database at once."""
 
+SORTING: Final = 2
+"""Threads that sort a state, or wait until another one has: seconds, in which others read the database."""
+
 IDLE_SECONDS: Final = 0.0001
 """A pass of the event loop that takes less than this had nothing to do."""
 
@@ -73,6 +76,8 @@ class Lane:
         self.clock: Final = clock
         self.far: Final = trio.CapacityLimiter(FAR)
         """The threads that read a database."""
+        self.sorting: Final = trio.CapacityLimiter(SORTING)
+        """The threads that sort states."""
         self._askers: OrderedDict[Hashable, deque[trio.Event]] = OrderedDict()
         self._is_taken = False
         self._slices = 0
@@ -225,16 +230,19 @@ class Work:
             if self.is_over:
                 await self.pass_on()
 
-    async def read(self, question: Callable[[], T], *, far: bool) -> T:
+    async def read(self, question: Callable[[], T], *, far: bool, sorts: bool = False) -> T:
         """Returns the answer to a question about a log, from a thread, and has the turn then.
 
-        A ``far`` log may take long, so the turn is left to others until the answer is there.
+        A ``far`` log may take long, so the turn is left to others until the answer is there; one that
+        ``sorts`` a state takes longer.
         """
-        if not far:
+        if not (far or sorts):
             await self.enter()
             return await trio.to_thread.run_sync(question)
         self.leave()
-        answer = await trio.to_thread.run_sync(question, limiter=self._lane.far)
+        answer = await trio.to_thread.run_sync(
+            question, limiter=self._lane.sorting if sorts else self._lane.far
+        )
         await self.enter()
         return answer
 

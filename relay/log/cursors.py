@@ -49,7 +49,7 @@ Since = tuple[int, int, str | None]
 """The epoch in which something was asserted, its time in microseconds, and the owner, if that is known."""
 
 FactRows = tuple[Sequence[Captures], Sequence[bytes] | None]
-"""Captures of facts, and what distinguishes each fact from others; None if its captures do."""
+"""Captures of facts, and what distinguishes each fact from others: None, or nothing, if its captures do."""
 
 RowEntry = tuple[Hashable, Captures, int, int, Since | None]
 """Of a row its key and its captures; how many facts with it went that were elsewhere, and how many came after
@@ -170,10 +170,22 @@ class RowCounts:
         """
         seen: set[Hashable] = set()
         for rows, facts in parts:
-            named = row_keys(rows) if facts is None else [*zip(row_keys(rows), facts, strict=True)]
+            named = fact_keys(row_keys(rows), facts)
             fresh = {at: row for at, row in zip(named, rows, strict=True) if at not in seen}
             seen |= fresh.keys()
             self.add_all([*fresh.values()])
+
+    def balance(self) -> None:
+        """Takes rows that are lacking off those that came later: of a partial bag whose changes were taken
+        back, so that it is the beginning of others."""
+        lacking = self._lacking or {}
+        for at in lacking.keys() & self._rows.keys():
+            less = min(lacking[at], 1 + self._more.get(at, 0))
+            for _ in range(less):
+                self._removed(at, ())
+            lacking[at] -= less
+            if not lacking[at]:
+                del lacking[at]
 
     def start_from(self, bag: RowCounts) -> None:
         """Makes the rows of this empty bag those of another one; O(rows)."""
@@ -284,6 +296,13 @@ def never_there(row: object) -> InternalError:
 def entry_bytes(named: Collection[Hashable]) -> int:
     """Returns about how many bytes rows with such keys take while they are sorted; 25 ns each."""
     return SORTED_ROW_BYTES * len(named) + sum(map(len, named))  # type: ignore[arg-type]  # bytes or text
+
+
+def fact_keys(named: Sequence[Hashable], facts: Sequence[bytes] | None) -> Sequence[Hashable]:
+    """Returns the keys of facts, from those of their captures and what distinguishes them beside these."""
+    if facts is None:
+        return named
+    return [(at, fact) if fact else at for at, fact in zip(named, facts, strict=True)]
 
 
 def key_bytes(key: Hashable) -> bytes:

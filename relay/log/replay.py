@@ -306,20 +306,26 @@ class Replay:
         return epoch, bag
 
     def _rows_of_facts(self, parts: Iterable[ClaimedValues]) -> Iterator[FactRows]:
-        """Yields captures of claimed values, and hashes of the values; None if captures say which it is."""
+        """Yields captures of claimed values, and hashes of the values: none, or an empty one, where captures
+        say which it is."""
         flat = self._flat
+        narrow = flat if flat is not None and flat.faithful else None
         for rows, plain in parts:
             every: Sequence[Any] = table(rows, plain, len(rows))
             if flat is not None:
                 every = records_only((len(rows), 0, 0), rows, plain)[1]
             for some in batched(every, PACE_VALUES):
                 self.pace()
-                if self._whole or (flat is not None and flat.faithful and not flat.wider(some)):
+                if self._whole or (narrow is not None and not narrow.wider(some)):
                     yield self._rows(some) if flat is None else flat.select(some), None
                     continue
                 found = [flat.select([each]) if flat else self._rows([each]) for each in some]
                 matched = [(each,) for each, rows in zip(some, found, strict=True) if rows]
-                hashes = [blake2b(key_bytes(at), digest_size=16).digest() for at in row_keys(matched)]
+                hashes = [
+                    # the same for a fact wherever it comes: here, or where all facts are as narrow
+                    b"" if narrow and not narrow.wider(each) else _hashed(at)
+                    for each, at in zip(matched, row_keys(matched), strict=True)
+                ]
                 yield [row for rows in found for row in rows], hashes
 
     def _bag_of_live(self, empty: Callable[[], Bag]) -> tuple[int, Bag]:
@@ -344,6 +350,10 @@ class Replay:
 
     def _rows(self, values: Iterable[Value]) -> list[Captures]:
         return [row for row in map(self._match, values) if row is not None]
+
+
+def _hashed(key: Hashable) -> bytes:
+    return blake2b(key_bytes(key), digest_size=16).digest()
 
 
 def _at_once() -> None:

@@ -6,7 +6,7 @@ of bounded size.  A bag that is full is written to a file as a sorted run, and i
 an external merge sort, in which rows that have gone meanwhile cancel rows of earlier runs.
 
 Always: the order and the rows are those of sorting in memory, whatever the budget; memory is the budget, a
-block of each run, and the first 16 MB of what is made.
+block of each run, and the first 16 MB of each part of what is made: numbers, ends, rows, and two of times.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from relay.log.cursors import (
     Since,
     TimedCounts,
     entry_bytes,
+    fact_keys,
     key_bytes,
     never_there,
     row_keys,
@@ -44,6 +45,10 @@ WRITTEN_ROWS: Final = 1024
 
 KEPT_ROWS: Final = 50_000
 """Rows of a bag of a cursor in one run."""
+
+_SORTERS: Final = 8
+_SORTED_BITS: Final = NUMBERS.bit_length() - 1 - _SORTERS
+"""Into how many lists rows are divided by the first bits of their numbers, as its logarithm."""
 
 SortedRow = tuple[int, bytes, Since | None]
 """The number of a row, its packed captures, and since when it is there."""
@@ -208,8 +213,7 @@ class StateSorter:
             named = row_keys(rows)
             kept = [() if at.__class__ is bytes else row for at, row in zip(named, rows, strict=True)]
             self._grown += entry_bytes(named)
-            whole = named if facts is None else zip(named, facts, strict=True)
-            self._facts.update(zip(whole, kept, strict=True))
+            self._facts.update(zip(fact_keys(named, facts), kept, strict=True))
             if self._grown > self._budget:
                 self._spill_facts()
 
@@ -234,6 +238,7 @@ class StateSorter:
         """Takes back what epochs added and removed."""
         for added, removed in epochs:
             self.change(removed, added)
+        self._bag.balance()
 
     def _write(self, entries: Iterable[RowEntry]) -> None:
         self._runs.add(_in_order(self._changes(entries)))
@@ -300,7 +305,3 @@ def _there(number: int, key: bytes, count: int, packed: bytes, since: Since | No
     if count < 0:
         raise never_there(key)
     return number, packed, since
-
-
-_SORTERS: Final = 8
-_SORTED_BITS: Final = NUMBERS.bit_length() - 1 - _SORTERS

@@ -31,6 +31,9 @@ RUNS: Final = 64
 BLOCK_BYTES: Final = 64 << 10
 """Bytes of a run that are read at once, unless one row is larger."""
 
+ENTRY_BYTES: Final = 200
+"""About the bytes that an entry takes in memory beside its key."""
+
 _WRITTEN: Final = 1 << 20
 """Bytes that are written at a time."""
 
@@ -113,12 +116,10 @@ def _unnamed() -> int:
     return descriptor
 
 
-Entry = tuple[Any, ...]
-"""A row that is sorted: a tuple whose second part is bytes, and most of its size."""
-
-
 class SortedRuns:
     """Runs of sorted tuples in files, and all of them in order: an external merge sort.
+
+    The second part of each tuple is bytes, and most of its size.
 
     Always: of entries that compare as equal all are there; memory is one block for each of ``RUNS`` runs.
     """
@@ -131,13 +132,13 @@ class SortedRuns:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[tuple[Any, ...]]) -> None:
         """Writes entries that are in order.  Raises ``LogFailed`` where there is no room for them."""
         self._runs.append(_Run(entries))
         if len(self._runs) >= RUNS:
             self._runs = [_Run(self.merged())]
 
-    def merged(self, *others: Iterable[Entry]) -> Iterator[Entry]:
+    def merged(self, *others: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Yields all entries, and those of ``others``, in order; 0.4 µs each."""
         return merge(*self._runs, *others)
 
@@ -145,13 +146,13 @@ class SortedRuns:
 class _Run:
     __slots__ = ("_bytes", "_ends")
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[tuple[Any, ...]]) -> None:
         self._bytes, self._ends = SpilledBytes(0), array("Q", [0])
-        block: list[Entry] = []
+        block: list[tuple[Any, ...]] = []
         size = 0
         for each in entries:
             block.append(each)
-            size += len(each[1])
+            size += len(each[1]) + ENTRY_BYTES
             if size >= BLOCK_BYTES:
                 self._write(block)
                 block, size = [], 0
@@ -159,10 +160,10 @@ class _Run:
             self._write(block)
         self._bytes.flush()
 
-    def _write(self, block: list[Entry]) -> None:
+    def _write(self, block: list[tuple[Any, ...]]) -> None:
         self._bytes.add(pack(block))
         self._ends.append(len(self._bytes))
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for start, end in pairwise(self._ends):
             yield from unpack_own(self._bytes.part(start, end))  # type: ignore[misc]  # as it was packed

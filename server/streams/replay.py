@@ -447,9 +447,9 @@ async def replay_columns(
     try:
         while True:
             # a state that is not sorted yet takes seconds: other work has its turns meanwhile
-            far = hosted.log.may_wait or (request.share is not None and not replay.at_hand())
+            sorts = request.share is not None and not replay.at_hand()
             async with slots.reading(), work:
-                block = await work.read(partial(next, blocks, None), far=far)
+                block = await work.read(partial(next, blocks, None), far=hosted.log.may_wait, sorts=sorts)
             if block is None:
                 break
             state.holds(replay.held)

@@ -171,7 +171,9 @@ async def _within_state(reader: Peer, arguments: Arguments) -> Value:
     hosted = reader.hosted
     replay = await from_log(hosted, request, column_replay(request))
     async with reader.work() as work:
-        return await work.read(lambda: replay.shares().upto(low, most, size), far=True)
+        return await work.read(
+            lambda: replay.shares().upto(low, most, size), far=True, sorts=not replay.at_hand()
+        )
 
 
 async def _acknowledge(reader: Peer, arguments: Arguments) -> Value:

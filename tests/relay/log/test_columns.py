@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack
 from dataspace.errors import ProtocolError, UsageError
-from dataspace.kernel.changes import Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from dataspace.wire.observing import NUMBERS
 from index.patterns.patterns import capture, discard, exact, matcher
 from index.patterns.skeletons import skeleton
@@ -27,6 +27,7 @@ from relay.log import columns as columnar
 from relay.log.columns import ColumnReplay
 from relay.log.log import Log
 from relay.log.replay import Replay
+from relay.log.retention import Retention
 from relay.log.segments import Segment
 from relay.log.selections import flat_selection
 from relay.log.shares import StateShares, StateSorter
@@ -277,6 +278,11 @@ def test_shares_are_the_state_each_row_once(
         assert [row[:2] for row in rows] == [(at, place) for place in range(len(rows))]
         assert Counter([row for *_, row in rows]) == Counter([row for *_, row in placed(iter(whole))])
         assert Counter([row for *_, row in rows]) == Counter([*since])
+        if asserted:
+            began = {row: epoch for _, _, epoch, row in dated(iter(read))}
+            assert all(began[row] == epoch for row, epoch in since.items() if epoch >= log.oldest), (
+                "of what came before the oldest epoch that is not known"
+            )
         assert sizes == [
             *[most] * (len(rows) // most),
             *([len(rows) % most] if len(rows) % most else []),
@@ -430,3 +436,54 @@ def test_a_pattern_that_captures_all_fields_is_read_without_the_state(tmp_path: 
     assert ColumnReplay(log, exact(FAITHFUL), 1).at_hand(), "no fact is wider"
     assert not ColumnReplay(log, Record("p", capture(), discard()), 4).at_hand()
     log.close()
+
+
+def test_a_row_of_a_trimmed_log_has_its_last_beginning() -> None:
+    """Also if it came and went before the snapshot from which the oldest state is found, backwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, state = Log.open(Path(folder)), RecoveredState()
+        row, pattern = Record("p", 1, 2), Record("p", capture("a"), capture("b"))
+        lives = [
+            epoch(1, Record("p", 0, 0)),
+            epoch(2, row),
+            Epoch(3, 30, (), (), (row,), (Claims("durable:EWR", (), (2000,)),), None, 3),
+            epoch(4, Record("p", 4, 4)),
+            epoch(5, row),
+        ]
+        for each in lives:
+            append(log, each)
+            state.apply(each)
+            if each.number == 4:
+                write_snapshot(log, state)
+        while log.trim(Retention(age=0.0), 15).more:
+            pass
+        assert log.oldest == 2
+        for share in ((0, NUMBERS), None):
+            log.cursors.clear()
+            asks = ColumnReplay(log, pattern, 5, asserted=True, share=share, places=share is None)
+            found = dated(block(unpack(each.packed)) for each in asks.state(9))
+            assert [began for *_, began, at in found if at == keys((1, 2))] == [5], share
+        log.close()
+
+
+@pytest.mark.parametrize("share", [None, (0, NUMBERS)])
+def test_a_fact_that_two_claim_beside_wider_ones_is_one_fact(share: tuple[int, int] | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log, state = Log.open(Path(folder)), RecoveredState()
+        fact, wider = Record("p", 1, 2), Record("p", 9, 9, 9)
+        first, second = epoch(1, fact), epoch(2, wider, owner="durable:b")
+        claimed = Claims("durable:b", [*second.claims[0].asserted, (2999, fact)])
+        lives = [first, second._replace(claims=(claimed,))]
+        for each in lives:
+            append(log, each)
+            state.apply(each)
+        write_snapshot(log, state)
+        gone = [Claims("durable:EWR", (), (1000,)), Claims("durable:b", (), (2999,))]
+        append(log, Epoch(3, 30, (), (), (fact,), tuple(gone), None, 3))
+        while log.trim(EVERYTHING, LATE).more:
+            pass
+        pattern = Record("p", capture("a"), capture("b"))
+        made = ColumnReplay(log, pattern, 3, share=share, places=share is not None).state(9)
+        rows = placed(block(unpack(each.packed)) for each in made)
+        assert [at for *_, at in rows] == [keys((9, 9))]
+        log.close()

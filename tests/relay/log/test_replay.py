@@ -39,6 +39,7 @@ Turns = list[tuple[str, list[Action]]]
 atoms = st.sampled_from([1, 1.0, True, "1", None, -0.0, 0.0, 1 << 70])
 facts = st.one_of(
     st.builds(lambda a, b: Record("p", a, b), atoms, atoms),
+    st.builds(lambda a, b: Record("p", a, b, a), atoms, atoms),
     st.builds(lambda a, b: Record("q", a, (b,), Record("inner", b)), atoms, atoms),
     atoms,
 )
