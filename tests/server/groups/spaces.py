@@ -16,6 +16,7 @@ from relay.log.log import Log
 from relay.log.notes import Notes
 from relay.log.writer import GroupCommit
 from relay.space_registers import space_registers
+from relay.store.levels import LATEST
 from relay.store.staging import Staging
 from server.config.model import Limits, SpaceConfig
 from server.groups.space.groups import SpaceGroups
@@ -43,6 +44,10 @@ class BareSpace(HostedSpace):
         self.groups = SpaceGroups(self)
         if leads:
             self.begin()
+
+    @property
+    def level(self) -> int:
+        return LATEST
 
     def begin(self) -> None:
         """Takes the state from the log, and leads the groups."""
