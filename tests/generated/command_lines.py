@@ -74,5 +74,6 @@ ELSEWHERE: Final = {
     "cluster move": "needs PostgreSQL: tests/server/cluster/test_spread.py",
     "cluster drain": "needs PostgreSQL: tests/server/cluster/test_drained.py",
     "cluster resume": "needs PostgreSQL: tests/server/cluster/test_drained.py",
+    "cluster upgrade": "needs PostgreSQL: tests/server/cluster/test_levels.py",
 }
 """Rows whose acceptance costs more than a command line."""

@@ -29,6 +29,8 @@ OTHERS: Final = {
     "cluster/directory/readers.py self._keep": DAEMON + "it runs in the supervisor of daemons",
     "daemon/reloading.py daemon.accept_on": "connections/listeners.py _admit",
     "daemon/reloading.py daemon.parts[HOSTING].run": DAEMON + "code of actors is fenced by their engine",
+    "daemon/serve.py daemon.home.note_served": DAEMON + "it notes in the store when turns began",
+    "daemon/serve.py say": DAEMON + "it logs what a start waits for",
     "daemon/serve.py partial": DAEMON + "it waits for the end",
     "daemon/serve.py _keep": DAEMON + "it keeps the lock or the lease",
     "daemon/serve.py _write_log": DAEMON + "an end of the log is the end of the daemon",

@@ -26,6 +26,7 @@ const READS = [
 ];
 const SAME = [
   ...["lease", "renew", "release", "withdraw", "acknowledge", "topic-acknowledge", "discard", "erase", "publish", "join"],
+  "cluster",
 ];
 const SET = ["pause", "resume", "alter"];
 
