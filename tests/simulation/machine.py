@@ -91,9 +91,11 @@ def one_machine(machine: Machine, led: Led) -> Iterator[None]:
 
     really_lead, really_open = HostedSpace._begin_leading, DaemonTopics.open
 
-    def lead(self: HostedSpace, log: Log, staging: Staging, before: Followed | None) -> None:
+    def lead(
+        self: HostedSpace, log: Log, staging: Staging, before: Followed | None, unsaved: int = 0
+    ) -> None:
         led(self.name, log.term, log.next_epoch, before is not None)
-        really_lead(self, log, staging, before)
+        really_lead(self, log, staging, before, unsaved)
         data = self.settings.data
         assert isinstance(data, Path)
         (data / LogReader.FILE).touch()  # followers look for it
