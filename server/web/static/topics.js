@@ -5,12 +5,13 @@
  * The daemons of a cluster lead each space by itself, and topics with `main`. A client of another space opens a further
  * connection with its first use of a topic, and goes with it to the daemon that leads them.
  *
- * Always: such a connection is made once, for all topics; it sends no turns, and ends with the client.
+ * Always: there is one such connection, for all topics; it comes back also where the client's own does not, sends no turns,
+ * and ends with the client.
  */
 
 import { Session } from "./session.js";
 
-const APART = { reads: true, client: "", owner: "", grace: 0, lease: 0, onConnection: undefined };
+const APART = { reads: true, reconnect: true, client: "", owner: "", grace: 0, lease: 0, onConnection: undefined };
 const OF_TOPICS = new Set(["join", "lookup", "end-topic"]);
 
 /** Returns whether a verb is about topics. */
@@ -24,12 +25,14 @@ export class TopicSessions {
 
   constructor(session) {
     this.#session = session;
+    session.lasting.add({ reconnected() {}, fail: (error) => this.#apart?.end(error) });
   }
 
   /** Returns the session for topics; may open it. */
   async session() {
     this.#session.checkOpen();
     if (!this.#session.welcome.features.topics) return this.#session;
+    if (this.#apart?.ended) this.#opening = null; // by an administrator, or it was not reached: the next use tries again
     this.#opening ??= this.#open();
     return this.#opening;
   }
@@ -37,12 +40,7 @@ export class TopicSessions {
   async #open() {
     const { options, uplink } = this.#session;
     this.#apart = new Session(uplink.candidates.listed, { ...options, ...APART });
-    try {
-      await this.#apart.enter();
-    } catch (error) {
-      this.#opening = null; // the next use tries again
-      throw error;
-    }
+    await this.#apart.enter();
     return this.#apart;
   }
 

@@ -292,6 +292,38 @@ console.log(JSON.stringify(told));
 await b.close();
 """
 
+ENDS: Final = """
+import { connect } from "%s";
+import { tcp } from "%s";
+const [url, leader] = JSON.parse(process.argv[1]);
+const later = (test) => new Promise((resolve) => {
+  const look = async () => ((await test()) ? resolve() : setTimeout(look, 50));
+  look();
+});
+const daemons = await Promise.all([url, leader].map((each) => connect(each, { transport: tcp })));
+const rows = (daemon) => daemons[daemon].request("sessions");
+const of = async (daemon) => (await rows(daemon)).filter(({ name }) => name === "mine");
+const end = async (daemon) => daemons[daemon].request("end-session", { session: (await of(daemon))[0].id });
+const open = () => connect(url, { transport: tcp, space: "b", name: "mine", reconnect: false });
+const used = async (space) => (await space.publish("t", { retain: 4096 })).close();
+
+const b = await open();
+await used(b);
+await end(1); // the further session
+await later(() => used(b).then(() => true, () => false));
+await end(0); // that of the space
+await later(async () => !(await of(1)).length);
+
+const closing = await open();
+const turns = [...Array(200).keys()].map((number) => closing.send(number));
+const closed = closing.close();
+const late = await closing.subscribe("t").then(() => "open", ({ name }) => name);
+await Promise.all([...turns, closed]);
+await later(async () => !(await of(1)).length);
+for (const each of daemons) await each.close();
+console.log(JSON.stringify(late));
+"""
+
 VERB: Final = """
 import { isOfTopics } from "%s";
 console.log(JSON.stringify(JSON.parse(process.argv[1]).map(isOfTopics)));
@@ -349,6 +381,17 @@ async def test_many_uses_in_javascript_share_a_connection_and_a_closed_client_le
         await led_apart(pair)
         told = await trio.to_thread.run_sync(run_javascript, LAST, two.url, one.url)
     assert told == [["Closed", "Closed"], True]
+
+
+async def test_the_further_session_in_javascript_ends_with_the_client_and_is_opened_again_once_ended(
+    pair: list[DaemonProcess],
+) -> None:
+    """Also of a client that does not connect again by itself."""
+    one, two = pair
+    with trio.fail_after(SOON):
+        await led_apart(pair)
+        told = await trio.to_thread.run_sync(run_javascript, ENDS, two.url, one.url)
+    assert told in {"open", "Closed"}
 
 
 async def test_rights_on_topics_hold_where_a_client_is_sent(
