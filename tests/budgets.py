@@ -15,7 +15,7 @@ from tests.test_imports import arrows
 
 BUDGETS: Final = """
 core     44130  index/ dataspace/ relay/ server/
-groups    3848  relay/groups/ server/groups/
+groups    3853  relay/groups/ server/groups/
 topics    4125  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4209  relay/archive/ relay/objects/ server/archiving/
 cluster   3391  relay/store/postgres/ server/cluster/

@@ -10,6 +10,7 @@ them back at once.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,7 +21,7 @@ from dataspace.wire.consuming import OPTIONS, ConsumeOptions
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from relay.groups.members import JobDelivery
-from relay.groups.state import At
+from relay.groups.state import END, At
 from relay.store.errors import LogFailed
 from server.config.rights import Permit
 from server.groups.space.definitions import joined
@@ -130,7 +131,7 @@ class Consuming(Feeder):
             group = await joined(self._groups, options, peer.account, peer.permit)
             if options.holding:
                 newest = max((epoch, at) for epoch, at, _ in options.holding)
-                await _wait_read(self._groups, group, newest)
+                await _wait_read(self._groups, group, newest, lambda: stream.ended or peer.gone)
             if stream.ended or peer.gone:
                 return
             self._join(stream, group, options)
@@ -201,15 +202,16 @@ class Consuming(Feeder):
         self._streams.clear()
 
 
-async def _wait_read(groups: SpaceGroups, group: WorkGroup, at: At) -> None:
-    """Waits until a group has read an item that a member has come back with, or cannot read on.
+async def _wait_read(groups: SpaceGroups, group: WorkGroup, at: At, is_over: Callable[[], bool]) -> None:
+    """Waits until a group has read an item that a member has come back with, cannot read on, or all is over.
 
-    Such a group is read before others, and hands out nothing meanwhile.
+    Such a group is read before others, and hands out nothing meanwhile: no longer than until it has read what
+    is on disk now, whatever item the client names.
     """
-    claimed = groups.awaited.claimed
+    claimed, at = groups.awaited.claimed, min(at, (_durable(groups, group), END))
     claimed[group] = claimed.get(group, 0) + 1
     try:
-        while group.state.read < at and _may_read_more(groups, group):
+        while group.state.read < at and not is_over() and _may_read_more(groups, group):
             with trio.move_on_after(LOOK_SECONDS):
                 await groups.moved.park()
     finally:
@@ -219,6 +221,14 @@ async def _wait_read(groups: SpaceGroups, group: WorkGroup, at: At) -> None:
             if groups.by_name.get(group.name) is group:
                 groups.touched(group)
             groups.wake()
+
+
+def _durable(groups: SpaceGroups, group: WorkGroup) -> int:
+    """Returns the newest epoch on disk of what a group divides."""
+    if not group.options.topic:
+        return groups.hosted.commits.durable
+    step_log = groups.topics.standing(group.options.topic, group.state.topic)
+    return 0 if step_log is None else step_log.completed_durable
 
 
 def _may_read_more(groups: SpaceGroups, group: WorkGroup) -> bool:

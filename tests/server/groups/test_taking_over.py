@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
 from server.config.model import Config
 from server.daemon.serve import serve
+from server.groups import consuming
 from server.groups.space import reading
 from server.groups.space.awaiting import AWAITED_SECONDS
 from server.groups.space.definitions import joined
@@ -174,6 +176,50 @@ async def test_a_member_keeps_its_job_however_long_groups_read_after_a_start(
                     await job.done()
                     assert not others.ready
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_member_that_is_back_holds_its_group_no_longer_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    """Its client names an item that there will never be, and closes it, or the group stays behind."""
+    goes_on, read_as_ever = threading.Event(), reading._portion
+    bare, is_over, got = BareSpace(tmp_path), False, trio.Event()
+    groups = bare.groups
+
+    def until_first(log: Any, group: WorkGroup, after: int, upto: int) -> Any:
+        if after >= first:
+            goes_on.wait()
+        return read_as_ever(log, group, after, min(upto, after + 1))
+
+    monkeypatch.setattr(reading, "_portion", until_first)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bare.commits.run)
+        group = await joined(groups, ConsumeOptions("w", parse_pattern("w($id)")))
+        other = StreamMember(("session:other", 1), 9, "me", lambda *_: got.set(), lambda _: None)
+        groups.join(group, other, "session:other", ())
+        first = bare.commit("boss", [(SEND, Record("w", 1))]).number
+        await bare.commits.wait_durable(first)
+        for when in (closes, not closes):
+            if when:
+                second = bare.commit("boss", [(SEND, Record("w", 2))]).number
+                await bare.commits.wait_durable(second)
+            else:
+                nursery.start_soon(consuming._wait_read, groups, group, (1 << 40, 0), lambda: is_over)
+                await trio.testing.wait_all_tasks_blocked()
+        assert group in groups.awaited.claimed and not group.state.is_live
+        nursery.start_soon(groups.run)
+        nursery.start_soon(read_behind, groups)
+        try:
+            with trio.fail_after(10):
+                while closes and group.state.read < (first, 0):  # noqa: ASYNC110  # no event says so
+                    await trio.sleep(0.01)
+                assert not closes or not got.is_set()
+                is_over = closes
+                await got.wait()
+        finally:
+            goes_on.set()
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("comes", ["never", "as a member", "with all its streams", "too late"])
