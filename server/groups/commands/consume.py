@@ -57,7 +57,7 @@ async def consume(args: argparse.Namespace) -> int:
     ):
         note(f"group {args.group}: waiting for jobs, Ctrl-C ends")
         left = args.count if args.count is not None else math.inf
-        order, undone = await jobs.key_order() if args.execute else None, list[Job]()
+        order, undone = await jobs.key_order() if args.execute else None, trio.Event()
         async with trio.open_nursery() as nursery:
             slots = trio.CapacityLimiter(args.in_flight)
             while left > 0 and (job := await jobs.next_job()) is not None:
@@ -69,7 +69,7 @@ async def consume(args: argparse.Namespace) -> int:
                 order.add(job)
                 await slots.acquire_on_behalf_of(job)
                 nursery.start_soon(_work, job, partial(_run, space, jobs, args), order, slots, undone)
-    return int(bool(undone) and args.count is not None)
+    return int(undone.is_set() and args.count is not None)
 
 
 async def _work(
@@ -77,9 +77,9 @@ async def _work(
     run: Callable[[Job], Awaitable[bool]],
     order: KeyOrder,
     slots: trio.CapacityLimiter,
-    undone: list[Job],
+    undone: trio.Event,
 ) -> None:
-    """Runs the command for one job, and settles the job by its exit status; adds what is not done."""
+    """Runs the command for one job, and settles the job by its exit status; notes if it is not done."""
     is_done = False
     try:
         with suppress(DeliveryLost):
@@ -87,7 +87,7 @@ async def _work(
                 is_done = await run(job)
     finally:
         if not is_done:
-            undone.append(job)
+            undone.set()
         slots.release_on_behalf_of(job)
 
 
