@@ -49,10 +49,13 @@ class Kubelet:
             if not self.ready:
                 return
             port = self.pods[random.choice(sorted(self.ready))].secure
-            with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-                async with await trio.open_tcp_stream("127.0.0.1", port) as pod, trio.open_nursery() as both:
-                    both.start_soon(_pass_on, client, pod, both.cancel_scope)
-                    both.start_soon(_pass_on, pod, client, both.cancel_scope)
+            try:
+                pod = await trio.open_tcp_stream("127.0.0.1", port)
+            except OSError:
+                return  # it has just ended
+            async with pod, trio.open_nursery() as both:
+                both.start_soon(_pass_on, client, pod, both.cancel_scope)
+                both.start_soon(_pass_on, pod, client, both.cancel_scope)
 
     async def begin(self, name: str) -> None:
         """Starts a pod, and returns once it is ready."""
@@ -99,9 +102,12 @@ class Kubelet:
 
 
 async def _pass_on(source: trio.SocketStream, target: trio.SocketStream, scope: trio.CancelScope) -> None:
-    async for piece in source:
-        await target.send_all(piece)
-    scope.cancel()
+    try:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for piece in source:
+                await target.send_all(piece)
+    finally:
+        scope.cancel()
 
 
 @asynccontextmanager
@@ -144,7 +150,7 @@ async def test_a_rolling_update_is_no_error_to_any_client(
 
     async def read(url: str) -> None:
         async with dataspace.connect(url, read="any") as space:
-            async for change in space.observe("tick($n)", quiet=True):
+            async for change in space.observe("tick($n)", after=0, quiet=True):
                 shown.extend(change.captures)
 
     async def watch(url: str) -> None:
