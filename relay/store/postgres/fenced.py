@@ -30,6 +30,7 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection, errors
 from psycopg.pq import DiagnosticField, ExecStatus, Format
+from psycopg.pq.abc import PGconn, PGresult
 
 from dataspace.faults import reach
 from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
@@ -248,12 +249,14 @@ class FencedWriter:
         """Returns how many rows ``SEGMENT`` has inserted."""
         server = connection.pgconn
         if connection.prepare_threshold is None:  # behind a pooler, the next one may be on another connection
-            result = server.exec_params(self._segment, values, TYPES, _BINARY)
-        else:
-            if not self._is_prepared:
-                server.prepare(_NAME, self._segment, TYPES)  # if it fails, so does what follows
-                self._is_prepared = True
-            result = server.exec_prepared(_NAME, values, _BINARY)
+            return self._done(server, server.exec_params(self._segment, values, TYPES, _BINARY))
+        if not self._is_prepared:
+            self._done(server, server.prepare(_NAME, self._segment, TYPES))
+            self._is_prepared = True
+        return self._done(server, server.exec_prepared(_NAME, values, _BINARY))
+
+    def _done(self, server: PGconn, result: PGresult) -> int:
+        """Returns how many rows a statement has changed; raises what psycopg makes of one that failed."""
         if result.status == ExecStatus.COMMAND_OK:
             return result.command_tuples or 0
         if result.error_field(DiagnosticField.SQLSTATE) is None:  # from libpq itself, as of a lost connection

@@ -419,9 +419,10 @@ class Libpq:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def prepare(self, _name: bytes, text: bytes, _types: object) -> None:
+    def prepare(self, _name: bytes, text: bytes, _types: object) -> _Result:
         """Keeps the statement for ``exec_prepared``."""
         self._connection.prepared = text.decode()
+        return _Result(0)
 
     def exec_prepared(self, _name: bytes, values: Sequence[bytes], _formats: object) -> _Result:
         """Runs the statement."""

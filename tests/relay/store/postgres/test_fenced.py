@@ -524,6 +524,24 @@ def test_behind_a_pooler_no_statement_is_prepared(postgres_url: str, pooled: boo
         assert numbers(log) == [*range(1, 30)]
 
 
+def test_a_preparation_that_is_cancelled_is_tried_again(postgres_url: str) -> None:
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with (
+        leaders(postgres_url) as (one, pool),
+        connect(postgres_url) as holds,
+        connect(postgres_url) as beside,
+    ):
+        log = log_after(one, 1)
+        with holds.transaction():
+            holds.execute("LOCK TABLE segments IN ACCESS EXCLUSIVE MODE")
+            written = pool.submit(write, log, 2)
+            wait_for_waiting(beside, 1)
+            assert beside.execute(cancel).fetchall() == [(True,)]
+            wait_until(lambda: one.writer.away_since is not None or written.done())
+        written.result()
+        assert numbers(log) == [1, 2]
+
+
 @pytest.mark.parametrize("names", [{}, NAMES], ids=["alone", "with the header"])
 def test_a_predecessor_is_found_by_the_index(postgres_url: str, names: dict[str, object]) -> None:
     """Also by a plan that was made when there were no segments, and is kept."""
