@@ -18,7 +18,7 @@ core     44130  index/ dataspace/ relay/ server/
 groups    3853  relay/groups/ server/groups/
 topics    4125  dataspace/topics/ relay/topics/ relay/journal/ relay/store/sqlite/topics.py relay/store/postgres/topics.py server/topics/
 archive   4209  relay/archive/ relay/objects/ server/archiving/
-cluster   3391  relay/store/postgres/ server/cluster/
+cluster   3441  relay/store/postgres/ server/cluster/
 hosting   3297  dataspace/actors/ dataspace/running/ server/hosting/ server/config/hosted.py
 tracing    433  server/tracing/ server/spaces/traces.py
 copies    1338  relay/backup/ server/copies/

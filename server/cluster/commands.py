@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from dataspace.errors import Broken, Unreachable, UsageError
+from dataspace.errors import Broken, Refused, Unreachable, UsageError
 from index.values.values import Map
 from relay.store.address import StoreAddress
+from relay.store.errors import LogAway
 from server.cli.connecting import connect_short
 from server.cli.output import json_line, time_text, write
 from server.config.units import duration
@@ -62,7 +64,7 @@ def cluster_status(args: argparse.Namespace) -> int:
         for line in _daemons(living):
             write(line)
         for each in gone:
-            ended = "left" if each.is_left else "gone since" if each.until else "never seen"
+            ended = "left" if each.is_left else "gone since" if each.until else "gone"
             at = f" {_time(each.until)}" if each.until else ""
             write(f"daemon {each.name}  {each.url}  version {each.version}, {ended}{at}{_drained(each)}")
         for each in commands:
@@ -86,8 +88,8 @@ def _daemons(living: Sequence[MemberSeen]) -> Iterator[str]:
         said = [f"version {each.version}", f"lease {each.left:.1f} s"]
         if differ:
             said.append(f"settings {each.settings[:8]} differ")
-        if each.connections is not None:
-            said.append(f"{each.connections} connections")
+        if each.clients is not None:
+            said.append(f"{each.clients} clients")
         yield f"daemon {each.name}  {each.url}  {', '.join([*said, *_lags(each)])}{_drained(each)}"
 
 
@@ -201,21 +203,25 @@ def _asking(args: argparse.Namespace) -> Iterator[Callable[..., Map | None]]:
         from server.cluster.database.drained import asking  # psycopg is loaded where it is used
 
         with asking(_address(args), args.daemon) as ask:
-            yield lambda do, patient=False: ask(do)
+            yield lambda do, patient=False: _patiently(partial(ask, do), patient)
         return
 
-    def asked(do: str, *, patient: bool = False) -> Map | None:
-        try:
-            with connect_short(args, here=True) as space:
-                answer = space.request("cluster", {"name": args.daemon, "do": do})
-        except (Unreachable, Broken):
-            if patient:
-                return None
-            raise
+    def asked(do: str) -> Map:
+        with connect_short(args, here=True) as space:
+            answer = space.request("cluster", {"name": args.daemon, "do": do})
         assert isinstance(answer, Map)  # by WIRE.md
         return answer
 
-    yield asked
+    yield lambda do, patient=False: _patiently(partial(asked, do), patient)
+
+
+def _patiently(ask: Callable[[], Map], patient: bool) -> Map | None:
+    try:
+        return ask()
+    except (Unreachable, Broken, LogAway, Refused) as failure:
+        if not patient or (isinstance(failure, Refused) and failure.code != "store-away"):
+            raise
+    return None
 
 
 def cluster_upgrade(args: argparse.Namespace) -> int:

@@ -121,6 +121,6 @@ FEATURE: Final = Feature(
     tasks=_tasks,
     leads=_leads,
     status=_status,
-    inspected=frozenset(["followers"]),
+    inspected=frozenset(["followers", "connections"]),
     metrics=Measured(lambda daemon: daemon.parts[CLUSTER].figures(), METRICS),
 )

@@ -228,7 +228,7 @@ def said_of(daemon: DaemonState) -> str:
         if not each.leads
     }
     clients = sum([not each.trusted for each in daemon.parts[PEERS].values()])
-    return json.dumps({"connections": clients, "lag": lag})
+    return json.dumps({"clients": clients, "lag": lag})
 
 
 def poll_every(daemon: DaemonState, spaces: Iterable[str], seconds: float) -> None:

@@ -13,6 +13,7 @@ Always: nothing here is needed for safety; what is lost with a failover of the d
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from time import monotonic
 from types import MappingProxyType
@@ -124,8 +125,11 @@ class DaemonNotes:
 
     def __init__(self, terms: SpaceTerms) -> None:
         self._ask: Final = terms.ask_rows
-        self._said, self._said_at = ("", ""), 0.0
-        """Where this daemon is and what it said of itself last, and when, as of ``monotonic``."""
+        self._said_at = 0.0
+        """When this daemon said something of itself last, as of ``monotonic``."""
+        self._has_left = False
+        self._lock: Final = threading.Lock()
+        """Held while this daemon says something of itself, or leaves."""
 
     def drain(self, name: str) -> bool:
         """Drains a daemon until ``resume``; False if it is already."""
@@ -135,18 +139,25 @@ class DaemonNotes:
         """Has a daemon lead again; False if it was not drained."""
         return bool(self._ask(_RESUME, name=name))
 
-    def is_new(self, url: str, said: str) -> bool:
-        """True if ``say`` is worth a write: it was other words, and not just now."""
-        return (url, said) != self._said and monotonic() - self._said_at > SAY_SECONDS
+    def is_new(self, noted: DaemonNoted | None, at: float, url: str, said: str) -> bool:
+        """True if ``say`` is worth a write: the store had ``noted`` other words, and ``at`` a time, as of
+        ``monotonic``, after they were written, which was not just now."""
+        if at <= self._said_at or monotonic() - self._said_at <= SAY_SECONDS:
+            return False
+        return noted is None or noted.gone is not None or (noted.url, noted.said) != (url, said)
 
     def say(self, name: str, url: str, version: str, said: str) -> None:
-        """Notes what a daemon says of itself, as JSON, and that it is here."""
-        self._ask(_SAY, name=name, url=url, version=version, said=said)
-        self._said, self._said_at = (url, said), monotonic()
+        """Notes what a daemon says of itself, as JSON, and that it is here; nothing once it has left."""
+        with self._lock:
+            if not self._has_left:
+                self._ask(_SAY, name=name, url=url, version=version, said=said)
+                self._said_at = monotonic()
 
     def leave(self, name: str, url: str, version: str) -> None:
         """Notes that a daemon has left in order, and forgets those who left long ago."""
-        self._ask(_LEFT, name=name, url=url, version=version)
+        with self._lock:
+            self._has_left = True
+            self._ask(_LEFT, name=name, url=url, version=version)
         self._ask(_FORGET, kept=KEPT_SECONDS, most=MOST_GONE)
 
     def stopped(self, space: int, term: int, ago: float) -> None:

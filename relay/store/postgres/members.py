@@ -167,8 +167,9 @@ class _Asking:
                 with suppress(psycopg.Error):
                     connection.close()
 
-    def _run(self, question: str, **values: object) -> list[Any]:
-        """Runs one statement, twice if the connection had been lost meanwhile; raises ``LogAway``."""
+    def ask_rows(self, question: str, **values: object) -> list[Any]:
+        """Returns the rows that a statement answers, sent twice if the connection had been lost meanwhile;
+        raises ``LogAway``."""
         statement = self._database.statement(question)
         with self._lock:
             lent = self._connection is not None
@@ -182,10 +183,6 @@ class _Asking:
                     if not lent:
                         raise
                     lent = False
-
-    def ask_rows(self, question: str, **values: object) -> list[Any]:
-        """Returns the rows that a statement answers; raises ``LogAway``."""
-        return self._run(question, **values)
 
     def _connected(self) -> psycopg.Connection[Any]:
         """Returns the connection; its commits wait for no standby, since a fence guards what is written.
@@ -225,20 +222,20 @@ class Membership(_Asking):
         """
         self.nonce = uuid4()
         sent = clock_gettime(CLOCK_BOOTTIME)
-        self._run(_JOIN, **self._said())
-        numbers = self._run(_NUMBER, nonce=self.nonce)
+        self.ask_rows(_JOIN, **self._said())
+        numbers = self.ask_rows(_NUMBER, nonce=self.nonce)
         if not numbers:
-            ((level,),) = self._run(_LEVEL)
+            ((level,),) = self.ask_rows(_LEVEL)
             check_known(level, self._database.place)
             raise LogAway(f"{self._database.place}: this member joined, and is not there")
         ((self.number,),) = numbers
-        self._run(_FORGET, kept=_KEPT_SECONDS)
+        self.ask_rows(_FORGET, kept=_KEPT_SECONDS)
         return sent + self.lease
 
     def renew(self) -> Renewal | None:
         """Renews the lease; None if it had run out, for good."""
         sent, at = clock_gettime(CLOCK_BOOTTIME), monotonic()
-        rows = self._run(self._renew, **self._said())
+        rows = self.ask_rows(self._renew, **self._said())
         if not rows:
             return None
         beat, self.differing, self.namesakes, time, level, *found = rows[0]
@@ -266,7 +263,7 @@ class Membership(_Asking):
     def leave(self) -> None:
         """Ends the lease."""
         with suppress(LogFailed):
-            self._run(_LEAVE, nonce=self.nonce)
+            self.ask_rows(_LEAVE, nonce=self.nonce)
         self.close()
 
 
@@ -325,12 +322,12 @@ class SpaceTerms(_Asking):
 
     def space(self, name: str) -> int:
         """Returns the number of a space, which is made if it is not there."""
-        rows = self._run(_SPACE, name=name)
+        rows = self.ask_rows(_SPACE, name=name)
         if not rows:
-            self._run(_NAME, name=name)
-            rows = self._run(_SPACE, name=name)
+            self.ask_rows(_NAME, name=name)
+            rows = self.ask_rows(_SPACE, name=name)
         number = int(rows[0][0])
-        self._run(_FIRST_TERM, space=number)
+        self.ask_rows(_FIRST_TERM, space=number)
         return number
 
     def standing(self, space: int) -> Standing:
@@ -339,16 +336,16 @@ class SpaceTerms(_Asking):
 
     def standings(self, spaces: Sequence[int]) -> dict[int, Standing]:
         """Returns who leads each of these spaces."""
-        return {space: Standing(*row) for space, *row in self._run(_STANDINGS, spaces=list(spaces))}
+        return {space: Standing(*row) for space, *row in self.ask_rows(_STANDINGS, spaces=list(spaces))}
 
     def ask(self, columns: str) -> Sequence[Any]:
         """Returns some columns, as of now."""
-        found: Sequence[Any] = self._run(f"SELECT {columns}")[0]
+        found: Sequence[Any] = self.ask_rows(f"SELECT {columns}")[0]
         return found
 
     def living(self) -> list[str]:
         """Returns the name of each member whose lease lasts, and which serves clients already."""
-        return [name for (name,) in self._run(_LIVING)]
+        return [name for (name,) in self.ask_rows(_LIVING)]
 
     def take_space(self, space: int, seen: Standing, nonce: UUID, why: str = "") -> Fence | None:
         """Takes a space for a member; None if another one was quicker, so that the term is not ``seen``.
@@ -368,18 +365,20 @@ class SpaceTerms(_Asking):
             if not self._database.is_pooled:  # else the number is the pooler's
                 timer.start()
             try:
-                rows = self._run(_TAKE, space=space, term=seen.term, before=seen.nonce, nonce=nonce, why=why)
+                rows = self.ask_rows(
+                    _TAKE, space=space, term=seen.term, before=seen.nonce, nonce=nonce, why=why
+                )
             finally:
                 timer.cancel()
         return Fence(space, int(rows[0][0]), nonce) if rows else None
 
     def give_up(self, fence: Fence, wanted: str | None = None) -> None:
         """Ends a term, for the member ``wanted`` or any other to take the space at once."""
-        self._run(_GIVE_UP, space=fence.space, term=fence.term, nonce=fence.nonce, wanted=wanted)
+        self.ask_rows(_GIVE_UP, space=fence.space, term=fence.term, nonce=fence.nonce, wanted=wanted)
 
     def want(self, space: int, wanted: str) -> None:
         """Asks the leader of a space to hand it over to this member."""
-        self._run(_WANT, space=space, wanted=wanted)
+        self.ask_rows(_WANT, space=space, wanted=wanted)
 
     def _end_blockers(self, pid: int) -> None:
         """Ends the connections that a connection waits for: a stopped program, or a commit that waits for a

@@ -51,13 +51,13 @@ class MemberSeen(NamedTuple):
     """A digest of the settings in which the daemons of a store agree."""
     until: float = 0.0
     """When its lease ends, or ended, in seconds since 1970 by the clock of the database; for one that left in
-    order, when that was."""
+    order, when that was; 0 if that was long ago."""
     is_left: bool = False
     """True if it left in order."""
     drained: float | None = None
     """Since when it is drained, in seconds since 1970; None if it may lead."""
-    connections: int | None = None
-    """Its connections, as it said last; None if it is gone, or of an earlier version."""
+    clients: int | None = None
+    """The connections of clients to it, as it said last; None if it is gone, or of an earlier version."""
     lag: Mapping[str, Sequence[int]] | None = None
     """How far it is behind in each space that it follows, in epochs and milliseconds; likewise."""
     level: int = FIRST_LEVEL
@@ -203,9 +203,7 @@ def _with_notes(latest: Sequence[MemberSeen], noted: StoreNoted) -> list[MemberS
         row = noted.daemons.get(each.name)
         if row is not None:
             said = json.loads(row.said) if row.said and each.left > 0 and row.url == each.url else {}
-            each = each._replace(
-                drained=row.drained, connections=said.get("connections"), lag=said.get("lag")
-            )
+            each = each._replace(drained=row.drained, clients=said.get("clients"), lag=said.get("lag"))
         found.append(each)
     names = {each.name for each in latest}
     for name, row in noted.daemons.items():

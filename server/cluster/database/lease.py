@@ -17,7 +17,7 @@ from contextlib import suppress
 from time import CLOCK_BOOTTIME, clock_gettime, time_ns
 from typing import TYPE_CHECKING, Final
 
-from relay.store.errors import LogFailed
+from relay.store.errors import LogDamaged, LogFailed
 from relay.store.levels import FIRST
 from server.cluster.database.cluster_state import StoreView
 
@@ -142,7 +142,7 @@ class MemberLease:
             pause = lease
             try:
                 lasts = self._renewed()
-            except LogFailed as failure:
+            except (LogFailed, LogDamaged) as failure:  # damaged may be what else it has read
                 logger.warning("%s; the lease lasts for %.1f s", failure, self.left)
                 pause = lease / 5
             else:
@@ -184,7 +184,7 @@ class MemberLease:
             if self._is_over:
                 return
             renewal, nonce = self._renewal, self._member.nonce
-            with suppress(LogFailed):  # the next renewal is confirmed, or the lease runs out
+            with suppress(LogFailed, LogDamaged):  # the next renewal is confirmed, or the lease runs out
                 if renewal is not None and confirmations.confirm(nonce, renewal.beat):
                     self._confirmed_until = max(self._confirmed_until, renewal.until)
 

@@ -45,8 +45,11 @@ async def state_members(daemon: DaemonState, home: StoreHome) -> None:
 
 def facts_of(members: Sequence[MemberSeen], spaces: Sequence[SpaceSeen], settings: str) -> set[Record]:
     """Returns the facts about members and spaces; ``settings`` is the digest of this daemon."""
-    present = [each for each in members if not each.is_left]
-    found = {Record("member", each.name, each.url, each.web, each.version, each.left > 0) for each in present}
+    found = {
+        Record("member", each.name, each.url, each.web, each.version, each.left > 0)
+        for each in members
+        if each.left > 0 or _is_missed(each)
+    }
     found |= {
         Record("drained", each.name, round(each.drained * 1_000_000))
         for each in members
@@ -65,15 +68,19 @@ def facts_of(members: Sequence[MemberSeen], spaces: Sequence[SpaceSeen], setting
 
 def figures_of(members: Sequence[MemberSeen], spaces: Sequence[SpaceSeen], settings: str) -> ClusterFigures:
     """Returns the counts for metrics."""
-    living = len([each for each in members if each.left > 0])
     return ClusterFigures(
-        living,
-        len([each for each in members if not each.is_left]) - living,
+        len([each for each in members if each.left > 0]),
+        len([each for each in members if _is_missed(each)]),
         len([each for each in members if each.drained is not None]),
         len(list(_differing(members, settings))),
         {each.space: each.term for each in spaces},
         {each.space: int(each.left > 0) for each in spaces},
     )
+
+
+def _is_missed(member: MemberSeen) -> bool:
+    """True if a member was killed or cut off within a day; one that is drained is known for longer."""
+    return member.left <= 0 and member.until > 0 and not member.is_left
 
 
 def _differing(members: Sequence[MemberSeen], settings: str) -> Iterator[MemberSeen]:

@@ -130,6 +130,8 @@ class StoreHome:
         self._ends_at = 0.0
         """When this daemon ended the turns of all that it still leads, as of ``monotonic``; 0 before."""
         self._writers: list[FencedWriter] = []
+        self._untils: dict[str, tuple[float, float]] = {}
+        """When the lease of each member ends, as it was last seen, and since when it stands still."""
         self._seen: dict[str, tuple[Standing, float]] = {}
         """The leader of each space as it was last seen, and since when its counter stands still."""
 
@@ -236,8 +238,7 @@ class StoreHome:
             try:
                 view = await self.looks.view(within)
                 standings = self._standings_of(view)
-                free = [name for name in names if self._may_take(name, standings[name])]
-                if free and not self._stays_out(view):
+                if free := self._free(names, view):
                     await trio.sleep(random.random() / 10)  # of several, one is first
                     if taken := await trio.to_thread.run_sync(self._take_share, free):
                         return taken
@@ -269,10 +270,11 @@ class StoreHome:
                 if wanted != own and wanted in living:
                     return self._moves(name, wanted)
         leaders = [each.name for each in standings.values() if each.lives]
-        drained = own in view.noted.drained
-        if drained and led and living:  # ``main`` last, as with it all that is led goes
-            return self._moves(led[-1] if led[0] == MAIN else led[0], fewest(living, leaders))
-        return None if drained else self._spared(leaders, led, living)
+        if own not in view.noted.drained:
+            return self._spared(leaders, led, living)
+        if led and (renewing := self._renewing(view)):  # ``main`` last, as with it all that is led goes
+            return self._moves(led[-1] if led[0] == MAIN else led[0], fewest(renewing, leaders))
+        return None
 
     def _moves(self, name: str, successor: str) -> tuple[str, str]:
         """Notes to which member a space goes, and from when on no turn of ``main`` is made here."""
@@ -283,7 +285,18 @@ class StoreHome:
 
     def _stays_out(self, view: StoreView) -> bool:
         """True if this daemon is drained, and another one lives that may lead."""
-        return self._member.profile.name in view.noted.drained and bool(view.candidates)
+        return self._member.profile.name in view.noted.drained and bool(self._renewing(view))
+
+    def _renewing(self, view: StoreView) -> list[str]:
+        """Returns the candidates but for those whose lease has stood still for a lease by the clock of this
+        machine."""
+        now, before = monotonic(), self._untils
+        living = {each.name: each.until for each in reversed(view.members) if each.left > 0}
+        self._untils = seen = {
+            name: before[name] if before.get(name, (None,))[0] == until else (until, now)
+            for name, until in living.items()
+        }
+        return [name for name in view.candidates if now - seen[name][1] <= self._member.lease]
 
     def _spared(
         self, leaders: Sequence[str | None], led: Sequence[str], living: Sequence[str]
@@ -311,13 +324,14 @@ class StoreHome:
 
     def _retire(self) -> bool:
         """Refuses further spaces; a follower leaves the members.  Returns True if others stay."""
-        self._ends_at = monotonic()
         self._member.profile = replace(self._member.profile, url="", web="")
         if self._fences:
             self._member.renew()
         else:
             self._lease.end()
-        return bool(self._terms.living())
+        if others := self._terms.living():
+            self._ends_at = monotonic()
+        return bool(others)
 
     async def give_up(self, space: str, successor: str, ago: float) -> None:
         fence = self._fences[space]
@@ -387,16 +401,18 @@ class StoreHome:
         ``said`` is what this daemon says of itself, as JSON, which is written where it is new.  Raises
         ``LogFailed``.
         """
-        profile = self._member.profile
-        if profile.url and self.notes.is_new(profile.url, said):
+        profile, view = self._member.profile, await self.looks.view()
+        noted = view.noted.daemons.get(profile.name)
+        if profile.url and self.notes.is_new(noted, view.at, profile.url, said):
             say = partial(self.notes.say, profile.name, profile.url, __version__, said)
             await trio.to_thread.run_sync(say, abandon_on_cancel=True)
-        return await self.looks.view()
+        return view
 
     def role_of(self, name: str, do: str) -> DaemonRole:
         """Returns the role of a daemon, as ``drained.role_of``; the tasks of this one see it at once."""
         role = role_of(self._database, self.notes, name, do)
-        self.looks.ask()
+        with suppress(LogFailed):  # it is done
+            self.looks.ask()
         return role
 
     @property
@@ -413,6 +429,16 @@ class StoreHome:
         if standing.wanted_lives and standing.wanted != self._member.profile.name:
             return is_still
         return not standing.lives or is_still
+
+    def _free(self, names: Iterable[str], view: StoreView) -> list[str]:
+        """Returns which of these spaces this daemon may take; of a drained one, what its term is of."""
+        standings, stays_out = self._standings_of(view), self._stays_out(view)
+        return [
+            name
+            for name in names
+            if self._may_take(name, (found := standings[name]))
+            and (not stays_out or found.nonce == self._member.nonce)
+        ]
 
     def _is_still(self, name: str, standing: Standing) -> bool:
         """True if the counter of a leader has not moved for a lease by the clock of this machine."""
@@ -440,12 +466,10 @@ class StoreHome:
         with self._taking:
             view = self.looks.ask()
             standings = self._standings_of(view)
-            for name in names:
-                if len(taken) == most or not self._may_take(name, standings[name]):
-                    continue
+            for name in self._free(names, view):
+                if len(taken) == most:
+                    break
                 if not taken:
-                    if self._stays_out(view):
-                        return []
                     self._renew()
                 why = self._why(standings[name])
                 fence = self._terms.take_space(self._spaces[name], standings[name], self._member.nonce, why)

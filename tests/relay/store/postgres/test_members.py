@@ -41,7 +41,7 @@ def test_a_database_that_fails_over_while_a_member_joins_is_away(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Leader(postgres_url)
-    run = one.member._run
+    run = one.member.ask_rows
 
     def failing_over(question: str, **values: object) -> list[object]:
         found = run(question, **values)
@@ -49,7 +49,7 @@ def test_a_database_that_fails_over_while_a_member_joins_is_away(
             beside.execute("DELETE FROM members")
         return found
 
-    monkeypatch.setattr(one.member, "_run", failing_over)
+    monkeypatch.setattr(one.member, "ask_rows", failing_over)
     with pytest.raises(LogAway, match="this member joined, and is not there"):
         one.member.join()
     monkeypatch.undo()
