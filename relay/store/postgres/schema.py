@@ -25,13 +25,13 @@ FORMAT: Final = 1
 
 TABLES: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
-CREATE TABLE {schema}.store (format int NOT NULL, level int NOT NULL DEFAULT {first});
+CREATE TABLE {schema}.store (format int NOT NULL, level int NOT NULL);
 INSERT INTO {schema}.store VALUES ({format}, {latest});
 CREATE TABLE {schema}.members (
     nonce uuid PRIMARY KEY, number int GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL, url text NOT NULL, web text NOT NULL, version text NOT NULL,
     config bytea NOT NULL, beat bigint NOT NULL, until timestamptz NOT NULL,
-    level int NOT NULL DEFAULT {first}
+    level int NOT NULL
 ) WITH (fillfactor = 20);
 CREATE TABLE {schema}.spaces (
     space int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, touched bigint NOT NULL
@@ -87,10 +87,27 @@ CREATE TABLE {schema}.handovers (
 """What a store lacks that was made by an earlier version, whose daemons go on beside it."""
 
 LEVELS: Final = """
+SET LOCAL lock_timeout = '300ms';
 ALTER TABLE {schema}.members ADD COLUMN IF NOT EXISTS level int NOT NULL DEFAULT {first};
 ALTER TABLE {schema}.store ADD COLUMN IF NOT EXISTS level int NOT NULL DEFAULT {first};
 """
-"""What tables lack that were made before there were levels; daemons from before go on with it."""
+"""What tables lack that were made before there were levels; daemons from before go on with it.
+
+All renewals would queue behind it where it waits for somebody's long transaction: it fails, and the start is
+tried again.
+"""
+
+JOINS_WAIT: Final = """
+SET LOCAL lock_timeout = '300ms';
+LOCK TABLE {s}.members IN SHARE ROW EXCLUSIVE MODE
+"""
+"""Nobody joins before the transaction ends; it takes locks in the order in which a daemon that joins does."""
+
+RAISE: Final = f"""
+UPDATE {{s}}.store SET level = greatest(level, {LATEST});
+ALTER TABLE {{s}}.members ALTER level DROP DEFAULT
+"""
+"""Raises the level; a daemon from before there were levels is no member any more, as it names none."""
 
 LEVEL: Final = f"coalesce((to_jsonb(t) ->> 'level')::int, {FIRST})"
 """The level in a row ``t`` of tables that may lack it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from math import inf
 from time import monotonic, sleep
 from typing import Final, NamedTuple
 
@@ -12,12 +13,13 @@ from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
 from relay.space_registers import space_registers
 from relay.store.address import StoreAddress
+from relay.store.errors import LogAway
 from relay.store.levels import LATEST
 from relay.store.ports import TopicTables
 from relay.store.postgres.database import Database
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.members import SpaceTerms
-from relay.store.postgres.schema import STATED
+from relay.store.postgres.schema import JOINS_WAIT, RAISE, STATED
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from server.cluster.database.cluster_state import MOVED, MemberSeen, SpaceSeen, view_of
@@ -25,6 +27,12 @@ from server.cluster.database.store import TOPICS
 
 ROLE_SECONDS: Final = 2.0
 """Seconds in which a daemon that takes another role, for which it joins anew, is a member again."""
+
+PAUSE_SECONDS: Final = 2.0
+"""Seconds for which a move waits for the pause, which not every end of a leader writes."""
+
+UPGRADE_SECONDS: Final = 10.0
+"""Seconds for which an upgrade is tried while other transactions are in its way."""
 
 LOOK_SECONDS: Final = 0.05
 """How often a move looks who leads."""
@@ -109,7 +117,7 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
     if space not in [each.space for each in store.spaces]:
         names = ", ".join([each.space for each in store.spaces])
         raise UsageError(f"there is no space {space!r} in {address}, but {names or 'none'}")
-    until, wished = monotonic() + patience, -1
+    until, wished, led = monotonic() + patience, -1, inf
     with closing(Database(address)) as database, closing(SpaceTerms(database)) as terms:
         number = terms.space(space)
         while True:
@@ -117,12 +125,13 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
             if found.leader == daemon and found.left > 0:
                 # A daemon of an earlier version does not say when it serves.
                 says = living[daemon].lag is not None and found.before is not None and found.why == MOVED
-                if found.pause is not None or not says:
+                led = min(led, monotonic())
+                if found.pause is not None or not says or monotonic() > led + PAUSE_SECONDS:
                     return found
             elif found.term != wished:  # a space that is just free forgets the wish
                 terms.want(number, daemon)
                 wished = found.term
-            if monotonic() > until:
+            if led == inf and monotonic() > until:
                 leader = found.leader if found.left > 0 else "no daemon"
                 raise Unreachable(f"{leader} leads space {space} after {patience:g} s, not {daemon}")
             sleep(LOOK_SECONDS)
@@ -135,20 +144,30 @@ def upgrade(address: StoreAddress) -> int:
     """
     with closing(Database(address)) as database:
         database.prepare()
-        with database.translated("upgrade"), database.connect(writes=True) as connection:
-            with connection.transaction():
-                # A daemon joins before this, and is seen, or finds the new level.
-                connection.execute(database.statement("SELECT FROM {s}.store FOR UPDATE"))
-                for each in view_of(database).members:
-                    if each.left > 0 and each.level < LATEST:
-                        raise UsageError(
-                            f"{each.name} at {each.url or 'no address'} knows features up to level"
-                            f" {each.level}, this program up to level {LATEST}: upgrade that daemon first"
-                        )
-                connection.execute(
-                    database.statement("UPDATE {s}.store SET level = greatest(level, %s)"), (LATEST,)
-                )
-    return LATEST
+        until = monotonic() + UPGRADE_SECONDS
+        while True:
+            try:
+                _upgrade(database)
+            except LogAway:  # also where it waits for another transaction, and renewals behind it
+                if monotonic() > until:
+                    raise
+            else:
+                return LATEST
+            sleep(LOOK_SECONDS)
+
+
+def _upgrade(database: Database) -> None:
+    with database.translated("upgrade"), database.connect(writes=True) as connection:
+        with connection.transaction():
+            # A daemon joins before this, and is seen, or finds the new level.
+            connection.execute(database.statement(JOINS_WAIT))
+            for each in view_of(database).members:
+                if each.left > 0 and each.level < LATEST:
+                    raise UsageError(
+                        f"{each.name} at {each.url or 'no address'} knows features up to level"
+                        f" {each.level}, this program up to level {LATEST}: upgrade that daemon first"
+                    )
+            connection.execute(database.statement(RAISE))
 
 
 def seen(address: StoreAddress) -> StoreSeen:

@@ -247,8 +247,9 @@ async def test_a_store_of_an_earlier_version_is_read_as_it_is_and_gets_what_it_l
             connection.execute(database.statement("DROP TABLE {s}.daemons, {s}.handovers"))
             connection.execute(
                 database.statement(
-                    "INSERT INTO {s}.members (nonce, name, url, web, version, config, beat, until) VALUES"
-                    " (gen_random_uuid(), 'old', 'tcp://old:1', '', '0.0.9', '', 0, now() + interval '1h')"
+                    "INSERT INTO {s}.members (nonce, name, url, web, version, config, beat, until, level)"
+                    " VALUES (gen_random_uuid(), 'old', 'tcp://old:1', '', '0.0.9', '', 0,"
+                    " now() + interval '1h', 1)"
                 )
             )
         status = await cluster("status", "--data", one.place)
@@ -259,7 +260,7 @@ async def test_a_store_of_an_earlier_version_is_read_as_it_is_and_gets_what_it_l
             found = json.loads((await cluster("status", "--data", one.place, "--json")).out)
             rows = {each["name"]: each for each in found["members"]}
             assert rows["old"]["drained"] and rows["old"]["lag"] is None
-            while (await seen_as(two, "two")).connections is None:  # noqa: ASYNC110  # of another process
+            while (await seen_as(two, "two")).clients is None:  # noqa: ASYNC110  # of another process
                 await trio.sleep(0.05)
 
 
@@ -284,7 +285,7 @@ async def test_the_status_and_the_facts_show_who_is_drained_behind_and_gone(
                 await trio.sleep(0.05)
             status = await cluster("status", "--data", one.place)
             lines = {line.split()[1]: line for line in status.out.splitlines() if line.startswith("daemon ")}
-            assert ", not behind, drained since 20" in lines["two"] and " connections" in lines["one"]
+            assert ", not behind, drained since 20" in lines["two"] and " clients" in lines["one"]
             assert ", left 20" in lines["three"]
             assert (await cluster("resume", "two", "--url", one.url)).code == 0
             assert [name for name, _ in (await anext(seen_there.epochs())).removed] == ["two"]

@@ -11,10 +11,17 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
+from psycopg import errors
+
 from relay.store.address import StoreAddress
+from relay.store.errors import LogAway, LogDamaged
+from relay.store.levels import LATEST
+from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence
-from relay.store.postgres.members import Profile, Standing
-from server.cluster.database.reading import move
+from relay.store.postgres.members import Membership, Profile, Renewal, Standing
+from server.cluster.database.cluster_state import StoreView
+from server.cluster.database.membership import facts_of, figures_of
+from server.cluster.database.reading import move, seen, upgrade
 from server.cluster.database.store import SPREAD_SECONDS, StoreHome
 from server.config.model import Cluster, Config, SpaceConfig
 from tests.postgres.servers import connect, patient
@@ -209,6 +216,20 @@ def test_a_move_of_a_space_that_is_just_free_is_wanted_once_it_is_led(postgres_u
             assert moved.result().leader == "one"
 
 
+def test_a_move_ends_though_the_pause_is_never_known(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.cluster.database.reading.PAUSE_SECONDS", 0.2)
+    with contextlib.ExitStack() as stack:
+        one, other = [stack.enter_context(joined(postgres_url, name)) for name in ("one", "other")]
+        other.notes.say("other", "tcp://one:1", "", '{"clients": 0, "lag": {}}')
+        one._take_free(SPACES)
+        one._terms.give_up(one._fences.pop("a"), "other")
+        assert other._take_free(["a"]) == ["a"]
+        found = move(StoreAddress.parse(postgres_url), "a", "other", patience=0.1)
+        assert (found.leader, found.before, found.why, found.pause) == ("other", "one", "moved", None)
+
+
 def test_a_drained_member_hands_over_main_last_and_takes_only_what_no_other_can(postgres_url: str) -> None:
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(joined(postgres_url, b="one"))
@@ -227,3 +248,144 @@ def test_a_drained_member_hands_over_main_last_and_takes_only_what_no_other_can(
             assert other._take_free(SPACES) == ["a"]
         assert sorted(one._take_free(SPACES)) == sorted(SPACES)
         assert one.notes.resume("one") and not one.notes.resume("one")
+
+
+def test_a_drained_member_takes_again_what_it_could_not_give_up(postgres_url: str) -> None:
+    with joined(postgres_url) as one, joined(postgres_url, "other"):
+        one._take_free(SPACES)
+        one.notes.drain("one")
+        del one._fences["a"]
+        assert one._free(SPACES, one.looks.ask()) == ["a"], "for the task that waits"
+        assert one._take_free(SPACES) == ["a"]
+        assert next_move(one) == ("b", "other")
+
+
+def test_a_drained_member_leads_where_the_lease_of_the_only_other_stands_still(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with joined(postgres_url) as one, joined(postgres_url, "other") as other:
+        other._take_free(SPACES)
+        one.notes.drain("one")
+        assert one._take_free(SPACES) == []
+        now = time.monotonic()
+        monkeypatch.setattr("server.cluster.database.store.monotonic", lambda: now + LEASE + 1)
+        assert one._take_free(SPACES) == [*SPACES]
+        assert next_move(one) is None, "to whom?"
+        other._member.renew()
+        assert next_move(one) == ("b", "other")
+
+
+def test_only_one_that_sees_others_says_when_its_turns_ended(postgres_url: str) -> None:
+    with joined(postgres_url) as one:
+        one._take_free(SPACES)
+        assert not one._retire() and not one._ends_at
+        with joined(postgres_url, "other"):
+            assert one._retire() and one._ends_at
+
+
+def test_what_a_member_says_is_compared_with_what_the_store_has(
+    home: StoreHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_new(said: str) -> bool:
+        view = home.looks.ask()
+        return home.notes.is_new(view.noted.daemons.get("one"), view.at, "tcp://one:1", said)
+
+    before = home.looks.ask()
+    assert is_new("{}")
+    home.notes.say("one", "tcp://one:1", "", "{}")
+    assert not is_new("[]"), "it was just now"
+    now = time.monotonic()
+    monkeypatch.setattr("relay.store.postgres.daemons.monotonic", lambda: now + 2)
+    assert is_new("[]") and not is_new("{}")
+    assert not home.notes.is_new(None, before.at, "tcp://one:1", "{}"), "seen before it was written"
+    home.notes.leave("one", "tcp://one:1", "")
+    assert is_new("{}")
+    home.notes.say("one", "tcp://one:1", "", "{}")
+    noted = home.looks.ask().noted.daemons["one"]
+    assert (noted.said, noted.gone is None) == (None, False), "it has left for good"
+
+
+def test_a_request_that_is_done_is_not_denied_for_a_look_that_fails(
+    home: StoreHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> StoreView:
+        raise LogAway("away")
+
+    with joined(home.place, "other"):
+        monkeypatch.setattr(home.looks, "ask", away)
+        assert home.role_of("one", "drain").changed
+        monkeypatch.undo()
+
+
+def test_one_that_was_drained_and_killed_long_ago_is_missed_no_longer(postgres_url: str) -> None:
+    with joined(postgres_url) as one, connect(postgres_url) as beside:
+        one.notes.say("gone", "tcp://gone:1", "0", "{}")
+        one.notes.drain("gone")
+        daemons = one.looks.ask().daemons
+        [found] = [each for each in daemons if each.name == "gone"]
+        assert (found.until, found.is_left, found.left > 0) == (0.0, False, False)
+        assert [each.label for each in facts_of([found], [], "")] == ["drained"]
+        assert figures_of(daemons, [], "").gone == 0
+        beside.execute(
+            "INSERT INTO members (nonce, name, url, web, version, config, beat, until, level) VALUES"
+            " (gen_random_uuid(), 'gone', 'tcp://gone:1', '', '0', '', 0, now() - interval '1h', 1)"
+        )
+        assert figures_of(one.looks.ask().daemons, [], "").gone == 1
+
+
+def test_a_renewal_that_meets_damage_is_tried_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, met = Membership.renew, list[Membership]()
+
+    def renew(member: Membership) -> Renewal | None:
+        met.append(member)
+        if len(met) == 2:  # the first one is of the beginning
+            raise LogDamaged("an index that the view reads is damaged")
+        return really(member)
+
+    monkeypatch.setattr(Membership, "renew", renew)
+    with joined(postgres_url) as one:
+        one._lease.hasten()
+        while len(met) < 2:
+            time.sleep(0.01)
+        one._lease.hasten()
+        while len(met) < 3:
+            assert one._lease._thread.is_alive()
+            time.sleep(0.01)
+
+
+OLD = """
+INSERT INTO members (nonce, name, url, web, version, config, beat, until)
+VALUES (gen_random_uuid(), 'old', 'tcp://old:1', '', '0.0.9', '', 0, now() - interval '1h')
+"""
+"""How a version joins that knows no levels."""
+
+
+def test_a_version_without_levels_joins_until_the_level_is_raised(postgres_url: str) -> None:
+    address = StoreAddress.parse(patient(postgres_url))
+    with contextlib.closing(Database(address)) as database, connect(postgres_url) as beside:
+        database.prepare()
+        with pytest.raises(errors.NotNullViolation):
+            beside.execute(OLD)
+        beside.execute("ALTER TABLE members DROP COLUMN level; ALTER TABLE store DROP COLUMN level")
+        database.prepare()
+        beside.execute(OLD)
+        assert seen(address).level == 1
+        assert upgrade(address) == LATEST == seen(address).level
+        with pytest.raises(errors.NotNullViolation):
+            beside.execute(OLD)
+
+
+def test_a_store_gets_levels_once_no_transaction_is_in_the_way(postgres_url: str) -> None:
+    address = StoreAddress.parse(postgres_url)
+    with contextlib.closing(Database(address)) as database, connect(postgres_url) as beside:
+        database.prepare()
+        beside.execute("ALTER TABLE members DROP COLUMN level; ALTER TABLE store DROP COLUMN level")
+        with beside.transaction():
+            beside.execute("SELECT FROM members")
+            with pytest.raises(LogAway, match="lock timeout") as away:
+                database.prepare()
+            assert not away.value.is_refusal, "so the start waits"
+        database.prepare()
+        assert seen(address).level == 1
