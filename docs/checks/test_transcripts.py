@@ -54,6 +54,7 @@ VARYING: Final = [
         "process": r"(?:process(?: number)?|pid) +\d+",
         "duration": r"\b\d+(?:\.\d+)? ?(?:ms|s|m|h)\b",
         "port": r"127\.0\.0\.1:\d{5}\b",
+        "held": r"(?<=connections: )[^;]+",
     }.items()
 ]
 """What differs from run to run, in the order in which it is replaced."""

@@ -45,7 +45,7 @@ METRICS: Final[tuple[Metric[ClusterFigures], ...]] = (
     Metric("dataspace_cluster_store_silence_seconds", "gauge", "Time since the store answered this daemon.",
            lambda of: of.silence),
     Metric("dataspace_cluster_durable", "gauge",
-           "1 while a failover of the database keeps all acknowledged turns, and outside of a cluster.",
+           "1 while a failover of the database keeps all that was acknowledged, and outside of a cluster.",
            lambda of: float(of.is_durable)),
     Metric("dataspace_cluster_sure", "gauge", "0 while another daemon may lead what this one leads.",
            lambda of: float(of.is_sure)),
