@@ -466,6 +466,7 @@ def test_an_altered_number_misleads_no_search(column: str, value: int, tmp_path:
         assert writer.damages_of(1)
 
 
+@REPLACED
 def test_a_first_step_that_is_deleted_while_it_is_read_is_not_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
