@@ -632,7 +632,7 @@ def live(place: Place) -> tuple[list[Cell], list[str]]:
             virtual(),
             seams(lambda: world.network),
         ):
-            run_ordered("roles", run)
+            run_ordered("each role", run)  # an order in which all refusals of the places are met
     return cells, [*world.faults, *heard.said]
 
 

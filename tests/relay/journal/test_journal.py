@@ -476,13 +476,13 @@ def test_a_first_step_that_is_deleted_while_it_is_read_is_not_the_first_one(
     with closing(Journal.open(tmp_path)) as journal:
         chain, fetch = journal._chain(1), journal._tables.fetch
         second = next(chain.walk(chain.first + 1, limit=1)).first
+        first = chain.first
 
         def fetched(*args: int) -> object:
-            chain.first += chain.first == args[0]
+            chain.first = first + 1
             return fetch(*args)
 
         monkeypatch.setattr(journal._tables, "fetch", fetched)
-        first = chain.first
         assert journal.first_step(1) == second and chain.first == first + 1
 
 

@@ -112,6 +112,6 @@ async def test_status_says_who_leads(postgres_url: str, capsys: pytest.CaptureFi
         _, said, _ = await trio.to_thread.run_sync(asked, "--data", postgres_url)
         assert said.count("daemon ") == 2 and "space main  led by" in said
     status, said, _ = await trio.to_thread.run_sync(asked, "--data", postgres_url)
-    assert status == 1 and said.startswith("space main  no leader since term ")
+    assert status == 1 and said.count(", left ") == 2 and "\nspace main  no leader since term " in said
     status, _, errors = await trio.to_thread.run_sync(asked)
     assert status == 2 and "the address of a store is needed" in errors

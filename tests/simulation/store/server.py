@@ -448,7 +448,7 @@ class Connection:
         self.moment: Content | None = None
         """What it reads, within a transaction."""
         self.request: Request | None = None
-        self._is_broken = False
+        self.closed = False
         self.prepare_threshold: int | None = 5
 
     @property
@@ -471,7 +471,7 @@ class Connection:
 
     def execute(self, text: str, values: Any = None, *, binary: bool = False) -> _Cursor:
         """Runs a statement."""
-        if self._is_broken:
+        if self.closed:
             raise psycopg.OperationalError("the connection is closed")
         given = values if isinstance(values, Mapping) else {}
         return _Cursor(self.ask(named(text, quoted(self.store_schema)), given))
@@ -512,7 +512,7 @@ class Connection:
 
     def leave(self) -> None:
         """It is of no use any more."""
-        self._is_broken = True
+        self.closed = True
         self.store.sessions.pop(self.pid, None)
 
     def close(self) -> None:
